@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).parent.resolve()
-PAGES = ("graphs", "imputation", "method", "networks", "sections", "structure", "uncertainty")
+PAGES = (
+    "graphs", "imputation", "method", "networks", "reproduce", "sections", "structure",
+    "uncertainty",
+)  # fmt: skip
 """Those that show what they print."""
 CODE = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?",

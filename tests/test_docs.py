@@ -179,6 +179,50 @@ def test_pages_are_notebooks_with_the_same_code():
     json.dumps(cells)
 
 
+spec = importlib.util.spec_from_file_location("notebooks", DOCS.parent / "tools" / "notebooks.py")
+notebooks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(notebooks)
+
+
+def committed(name):
+    """The cells of a notebook, and what each cell of code printed."""
+    path = DOCS.parent / "notebooks" / f"{name}.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    return cells, [
+        "".join("".join(out["text"]) for out in cell["outputs"] if "text" in out)
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+@pytest.mark.parametrize("name", notebooks.GUIDES)
+def test_notebooks_are_their_pages(name):
+    pytest.importorskip("docutils")
+    path = DOCS.parent / "notebooks" / f"{name}.ipynb"
+    assert path.stat().st_size < 100_000
+    cells, printed = committed(name)
+    wanted = notebooks.cells_of(notebooks.GUIDES[name])
+    same = [c["source"] for c in cells] == [c["source"] for c in wanted]
+    assert same, f"the page has changed; run: python tools/notebooks.py {name}"
+    assert any(printed)
+    assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", notebooks.GUIDES)
+def test_notebooks_print_what_they_show(name, tmp_path, monkeypatch):
+    pytest.importorskip("docutils")
+    pytest.importorskip("matplotlib.pyplot", reason="they draw").switch_backend("Agg")
+    monkeypatch.chdir(tmp_path)
+    cells, shown = committed(name)
+    now = [printed for _, printed, _ in notebooks.run_cells(cells, name)]
+    for before, after in zip(shown, now, strict=True):
+        assert NUMBER.sub("", before).split() == NUMBER.sub("", after).split()
+        for a, b in zip(NUMBER.findall(before), NUMBER.findall(after), strict=True):
+            a, b = float(a.replace(",", "")), float(b.replace(",", ""))
+            assert abs(a - b) <= max(0.05, 0.1 * abs(b)), (before, after)
+
+
 def test_the_limits_agree_with_the_readme():
     results = (DOCS / "results.md").read_text()
     times = re.findall(r"^\| missing cells, 9 held-back.* (\d+)x \|", results, re.MULTILINE)

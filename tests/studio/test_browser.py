@@ -484,8 +484,12 @@ def test_lists_to_choose_from_obey_the_keyboard(table_page):
     )
     page.keyboard.press("Enter")
     page.wait_for_selector("#colour[aria-expanded=true]")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    # The list has the focus only some time after it opens; keys before that would be lost.
+    page.wait_for_function(f"{active} !== 'colour'")
+    for _ in range(2):
+        before = page.evaluate_handle("document.activeElement")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_function("(before) => document.activeElement !== before", arg=before)
     page.keyboard.press("Enter")
     page.wait_for_function("!document.querySelector('#colour').textContent.includes('nothing')")
 

@@ -6,12 +6,14 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vfg.bigtable.formats import Kind, open_bytes, reading_errors, spool
 from vfg.utils.extras import needs
+from vfg.utils.remote import RemotePath, open_binary
 
 with needs("table"):
     import pyarrow as pa
@@ -28,7 +30,7 @@ MOST_COLUMNS = 100_000
 class TableFile(ABC):
     """One file that holds a table."""
 
-    def __init__(self, path: Path, kind: Kind, name: str) -> None:
+    def __init__(self, path: Path | RemotePath, kind: Kind, name: str) -> None:
         self.path = path
         self.kind = kind
         self.name = name
@@ -57,6 +59,13 @@ class TableFile(ABC):
     @abstractmethod
     def batches(self, schema: Any) -> Iterator[Any]:
         """Record batches of any size, in order, with the names and types of a schema."""
+
+    def batches_from(self, schema: Any, first_row: int) -> Iterator[Any]:
+        """As `batches`, from a row on; rows before it are read as well where they must be."""
+        for batch in self.batches(schema):
+            if first_row < batch.num_rows:
+                yield batch.slice(first_row)
+            first_row = max(0, first_row - batch.num_rows)
 
     @property
     def names(self) -> list[str]:
@@ -87,17 +96,18 @@ class TableFile(ABC):
         ends, rows = digest_ends(self.path), 0
         try:
             for batch in batches:
-                self._check_state()
+                self.check_state()
                 rows += batch.num_rows
                 yield batch
         except ValueError:
-            self._check_state()  # what a changed file does wrong is not worth telling
+            self.check_state()  # what a changed file does wrong is not worth telling
             raise
-        self._check_state()
+        self.check_state()
         if rows != self.rows or digest_ends(self.path) != ends:
             raise self._change_error()
 
-    def _check_state(self) -> None:
+    def check_state(self) -> None:
+        """Raise a ValueError if the file changed since it was opened."""
         if _file_state(self.path) != self._state:
             raise self._change_error()
 
@@ -125,7 +135,7 @@ class TableFile(ABC):
         return schema
 
 
-def _file_state(path: Path) -> tuple[int, ...] | None:
+def _file_state(path: Path | RemotePath) -> tuple[Any, ...] | None:
     """What changes when a file is written or replaced; None if it is gone."""
     try:
         known = path.stat()
@@ -134,9 +144,9 @@ def _file_state(path: Path) -> tuple[int, ...] | None:
     return known.st_size, known.st_mtime_ns, known.st_ino
 
 
-def digest_ends(path: Path) -> bytes:
+def digest_ends(path: Path | RemotePath) -> bytes:
     """A digest of the first and last 64 KiB of a file, which may be written without a new time."""
-    with open(path, "rb") as file:
+    with open_binary(path) as file:
         start = file.read(ENDS)
         file.seek(max(path.stat().st_size - ENDS, 0))
         return hashlib.blake2b(start + file.read(ENDS)).digest()
@@ -163,20 +173,24 @@ class ColumnarFile(TableFile):
         return [name for name in stored if isinstance(name, str) and name in self.names]
 
     @cached_property
-    def place(self) -> str:
+    def place(self) -> Path | RemotePath:
         """The path of the file, or of a decompressed copy that lives as long as this object."""
         if self.kind.compression is None:
-            return str(self.path)
+            return self.path
         with (
             reading_errors(self.name, self.kind.format),
             open_bytes(self.path, self.kind.compression) as stream,
         ):
             self._decompressed = spool(stream)
-        return str(self._decompressed.name)
+        return Path(self._decompressed.name)
 
     def batches(self, schema: Any) -> Iterator[Any]:
+        return self._checked(self._read_batches(), schema)
+
+    def _checked(self, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+        """Stored batches with the types of a schema."""
         with reading_errors(self.name, self.kind.format):
-            for batch in self._read_batches():
+            for batch in batches:
                 # Offsets and texts of a damaged file may point anywhere, so they are validated.
                 batch.validate(full=True)
                 if batch.schema.equals(schema, check_metadata=True):
@@ -200,21 +214,40 @@ class ParquetFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+        with reading_errors(self.name, "Parquet"), self._open_parquet() as file:
             return self._check_stored(file.schema_arrow)
 
     @cached_property
     def rows(self) -> int:
-        with reading_errors(self.name, "Parquet"), pq.ParquetFile(self.place) as file:
+        with reading_errors(self.name, "Parquet"), self._open_parquet() as file:
             return int(file.metadata.num_rows)
 
-    def _read_batches(self) -> Iterator[Any]:
+    def batches_from(self, schema: Any, first_row: int) -> Iterator[Any]:
+        """As `batches`, from a row on; row groups before it are not read."""
+        with reading_errors(self.name, "Parquet"), self._open_parquet() as file:
+            groups = range(file.metadata.num_row_groups)
+            sizes = [file.metadata.row_group(group).num_rows for group in groups]
+        first = 0
+        while first < len(sizes) and first_row >= sizes[first]:
+            first_row -= sizes[first]
+            first += 1
+        for batch in self._checked(self._read_batches(range(first, len(sizes))), schema):
+            if first_row < batch.num_rows:
+                yield batch.slice(first_row)
+            first_row = max(0, first_row - batch.num_rows)
+
+    def _read_batches(self, groups: range | None = None) -> Iterator[Any]:
         # Without buffering ahead, a file that is one large row group is no whole copy in memory.
         # Checksums, where there are some, reveal damaged pages that would decode to other numbers.
-        with pq.ParquetFile(
-            self.place, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-        ) as file:
-            yield from file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False)
+        options = {"pre_buffer": False, "buffer_size": 1 << 20, "page_checksum_verification": True}
+        with self._open_parquet(**options) as file:
+            some = None if groups is None else list(groups)
+            yield from file.iter_batches(ROWS_AT_ONCE, row_groups=some, use_threads=False)
+
+    @contextmanager
+    def _open_parquet(self, **options: Any) -> Iterator[Any]:
+        with open_binary(self.place) as stored, pq.ParquetFile(stored, **options) as file:
+            yield file
 
 
 class ArrowFile(ColumnarFile):
@@ -225,7 +258,7 @@ class ArrowFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading_errors(self.name, "Arrow"), pa.OSFile(self.place) as stored:
+        with reading_errors(self.name, "Arrow"), self._stored() as stored:
             return self._check_stored(self._open(stored).schema)
 
     @cached_property
@@ -234,7 +267,7 @@ class ArrowFile(ColumnarFile):
             return sum(batch.num_rows for batch in self._read_batches())
 
     def _read_batches(self) -> Iterator[Any]:
-        with pa.OSFile(self.place) as stored:
+        with self._stored() as stored:
             reader = self._open(stored)
             if hasattr(reader, "num_record_batches"):
                 batches = map(reader.get_batch, range(reader.num_record_batches))
@@ -243,6 +276,11 @@ class ArrowFile(ColumnarFile):
             for batch in batches:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     yield batch.slice(start, ROWS_AT_ONCE)
+
+    def _stored(self) -> Any:
+        if isinstance(self.place, RemotePath):
+            return pa.PythonFile(self.place.open(), mode="r")
+        return pa.OSFile(str(self.place))
 
     @staticmethod
     def _open(stored: Any) -> Any:

@@ -219,6 +219,15 @@ def model_columns(model: TableModel, names: Sequence[str]) -> list[str]:
     return [names[place] for place in model.places(names)]
 
 
+def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
+    """How many cells of some columns are missing: null, NaN, or one of some texts."""
+    columns = [batch.column(name) for name in names]
+    if texts is not None:
+        columns = [mark_missing(column, texts) for column in columns]
+    nulls = (pc.is_null(column, nan_is_null=True) for column in columns)
+    return sum(pc.sum(column).as_py() or 0 for column in nulls)
+
+
 class _Part:
     """A part of a table, encoded once."""
 
@@ -236,7 +245,7 @@ class _Part:
         columns = self._with_others(self._filled(estimates))
         if filling.level is not None:
             ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
-            low, high = (self._filled(end) for end in ends)
+            low, high = (self._filled(end, are_ends=True) for end in ends)
             for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
@@ -254,9 +263,9 @@ class _Part:
             result += [flags.take(order % rows) for flags in self._flags()]
         return [*result, pa.array(order // rows + 1, pa.int32())]
 
-    def _filled(self, matrix: Tensor) -> dict[str, Any]:
+    def _filled(self, matrix: Tensor, *, are_ends: bool = False) -> dict[str, Any]:
         """The columns of the model, by name, filled from a matrix."""
-        table = self.cells.fill(matrix)
+        table = self.cells.fill(matrix, are_ends=are_ends)
         return {
             name: _combine(self._restore(name, table.column(place)))
             for place, name in enumerate(self.names)

@@ -14,11 +14,17 @@ from typing import Any, TypeAlias
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
-from vfg.bigtable.fill_batch import Filling, TextColumns, filled_schema, model_columns
+from vfg.bigtable.engines.ray_data import ShardEngine, ShardPlan
+from vfg.bigtable.fill_batch import (
+    Filling,
+    TextColumns,
+    count_missing,
+    filled_schema,
+    model_columns,
+)
 from vfg.bigtable.formats import SUFFIXES, Dialect, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
-from vfg.bigtable.type_inference import mark_missing
 from vfg.bigtable.writing import Sink, target_kind, write_table
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.settings import check_count
@@ -28,10 +34,10 @@ from vfg.tables.schema import Continuous
 from vfg.training.history import fingerprint
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
+from vfg.utils.remote import RemotePath, as_path
 
 with needs("table"):
     import pyarrow as pa
-    import pyarrow.compute as pc
 
 SHARD_ROWS = 65_536
 """How many rows are filled and written together, by default."""
@@ -81,7 +87,8 @@ def impute(
         filling: draws, intervals, flags and seed; None for what is expected.
         shard_rows: how many rows are filled, and written to one shard, at a time.
         format: of the target; None reads it off its suffix, shards being Parquet.
-        engine: `"local"`, `"ray"`, or one that was set up.
+        engine: `"local"`, `"ray"`, or one that was set up. With Ray and a folder as the target,
+            workers read and write; every machine must reach the files.
         processes: how many work at once, each with one thread.
         progress: called with the number of rows done, and of all rows.
 
@@ -116,7 +123,9 @@ def impute(
         progress or (lambda done, of: None),
     )
     begun = time.monotonic()
-    resumed = job.into_file(target, format) if one_file else job.into_folder(Path(target), written)
+    resumed = (
+        job.into_file(target, format) if one_file else job.into_folder(as_path(target), written)
+    )
     return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
 
 
@@ -129,7 +138,7 @@ def is_one_file(target: str | os.PathLike[str]) -> bool:
     """
     if str(target) == "-" or is_stream(target):
         return True
-    if Path(target).is_dir() or str(target).endswith("/") or not Path(target).suffix:
+    if as_path(target).is_dir() or str(target).endswith("/") or not Path(target).suffix:
         return False
     kind_from_name(target)
     return True
@@ -146,15 +155,6 @@ def as_model(model: Model) -> TableModel:
             f"{type(loaded).__name__} that is neither"
         )
     return loaded
-
-
-def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None = None) -> int:
-    """How many cells of some columns are missing: null, NaN, or one of some texts."""
-    columns = [batch.column(name) for name in names]
-    if texts is not None:
-        columns = [mark_missing(column, texts) for column in columns]
-    nulls = (pc.is_null(column, nan_is_null=True) for column in columns)
-    return sum(pc.sum(column).as_py() or 0 for column in nulls)
 
 
 @dataclass
@@ -174,7 +174,7 @@ class _Job:
                 self._write(batches, target, format)
             return 0
         with pieces_of(
-            Path(target), self._describe(kind_from_name(target, format).format)
+            as_path(target), self._describe(kind_from_name(target, format).format)
         ) as place:
             names = [f"piece-{shard:05d}" for shard in range(len(self._sizes))]
             resumed = self._fill_shards(place, names, place.keep_piece)
@@ -203,7 +203,7 @@ class _Job:
                 done += self._sizes[shard]
                 self.progress(done, self.source.rows)
 
-    def into_folder(self, folder: Path, format: str) -> int:
+    def into_folder(self, folder: Path | RemotePath, format: str) -> int:
         """The number of rows that were done already."""
         schema = self._schema
 
@@ -214,7 +214,11 @@ class _Job:
         with job_folder(folder, self._describe(format)) as place:
             suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
             names = [f"part-{shard:05d}{suffix}" for shard in range(len(self._sizes))]
-            resumed = self._fill_shards(place, names, write)
+            is_shared = isinstance(self.engine, ShardEngine) and self.engine.shared
+            if isinstance(self.engine, ShardEngine) and is_shared and not self.source.is_piped:
+                resumed = self._fill_shards_elsewhere(self.engine, place, names)
+            else:
+                resumed = self._fill_shards(place, names, write)
             place.finish(self.source.rows)
         return resumed
 
@@ -236,6 +240,26 @@ class _Job:
                 f"{done:,} of {self.source.rows:,} rows were filled, since the input has changed; "
                 "run it again once the input is complete"
             )
+        return resumed
+
+    def _fill_shards_elsewhere(
+        self, engine: ShardEngine, place: JobFolder, names: list[str]
+    ) -> int:
+        """As `_fill_shards`, by workers that read and write."""
+        known = [shard for shard, name in enumerate(names) if place.has(name)]
+        done = resumed = sum(self._sizes[shard] for shard in known)
+        self.progress(done, self.source.rows)
+        folder = str(
+            place.folder if isinstance(place.folder, RemotePath) else place.folder.absolute()
+        )
+        plan = ShardPlan(self.source, self.shard_rows, folder, names, self._schema, self._dialect)
+        with closing(engine.fill_shards(plan, self.work, known)) as results:
+            for one in results:
+                place.finish_shard(names[one["shard"]], one["rows"])
+                self.missing += one["missing"]
+                self.left += one["left"]
+                done += self._sizes[one["shard"]]
+                self.progress(done, self.source.rows)
         return resumed
 
     def fill_parts(self, known: Container[int]) -> Generator[tuple[int, Any]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from vfg.utils.extras import needs
+from vfg.utils.remote import RemotePath
 from vfg.utils.specs import check_choice
 
 with needs("table"):
@@ -132,7 +133,7 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
         >>> kind_from_name("table.csv.gz")
         Kind(format='csv', compression='gzip')
     """
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    suffixes = [suffix.lower() for suffix in Path(str(name)).suffixes]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     inner = suffixes[:-1] if compression else suffixes
     result = SUFFIXES.get(inner[-1]) if inner else None
@@ -216,8 +217,10 @@ def check_text(data: Any, name: str) -> None:
         )
 
 
-def open_bytes(path: Path, compression: str | None) -> Any:
+def open_bytes(path: Path | RemotePath, compression: str | None) -> Any:
     """A file's bytes as a stream, decompressed."""
+    if isinstance(path, RemotePath):
+        return pa.input_stream(path.open(), compression=compression)
     return pa.input_stream(str(path), compression=compression)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from vfg.bigtable.engines import batch_from_bytes, batch_to_bytes
 from vfg.utils.files import UNFINISHED, write_atomically
+from vfg.utils.remote import RemotePath
 
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""
@@ -52,7 +53,7 @@ class Manifest:
         return (json.dumps({"version": VERSION, **vars(self)}, indent=1) + "\n").encode()
 
     @classmethod
-    def from_json(cls, data: bytes, path: Path) -> Manifest:
+    def from_json(cls, data: bytes, path: Path | RemotePath) -> Manifest:
         """The inverse of `to_json`."""
         try:
             result = json.loads(data)
@@ -71,7 +72,7 @@ class Manifest:
 class JobFolder:
     """A folder that belongs to one job; use it in a `with` statement, by `job_folder`."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path | RemotePath, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
@@ -109,7 +110,7 @@ class JobFolder:
         write_atomically(self.folder / MANIFEST, self.manifest.to_json())
 
 
-def digest_file(path: Path) -> str:
+def digest_file(path: Path | RemotePath) -> str:
     """Size and digest of a file; of no file, an empty text.
 
     Example:
@@ -117,6 +118,8 @@ def digest_file(path: Path) -> str:
         ''
     """
     try:
+        if isinstance(path, RemotePath):  # its store checks what it holds
+            return f"{path.stat().st_size}:{path.stat().st_mtime_ns}"
         with open(path, "rb") as file:
             return f"{path.stat().st_size}:{hashlib.file_digest(file, 'blake2b').hexdigest()[:40]}"
     except FileNotFoundError:
@@ -124,7 +127,7 @@ def digest_file(path: Path) -> str:
 
 
 @contextmanager
-def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
+def job_folder(folder: Path | RemotePath, job: dict[str, Any]) -> Iterator[JobFolder]:
     """The folder of a job, made or gone on with, locked, and without unfinished files."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder, or remove it")
@@ -139,7 +142,7 @@ def job_folder(folder: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
 
 
 @contextmanager
-def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
+def pieces_of(target: Path | RemotePath, job: dict[str, Any]) -> Iterator[JobFolder]:
     """A hidden folder for the pieces of one file, made or gone on with, and removed at the end.
 
     If the block fails, the folder stays as soon as it has a piece, for the job to go on from.
@@ -155,7 +158,7 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     """
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; name a file")
-    if not target.parent.is_dir():
+    if isinstance(target, Path) and not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
     folder = pieces_folder(target)
     made: JobFolder | None = None
@@ -165,12 +168,20 @@ def pieces_of(target: Path, job: dict[str, Any]) -> Iterator[JobFolder]:
     except BaseException:
         has_model = any(folder.glob(f"{KEPT_MODEL}*"))
         if made is not None and not made.manifest.shards and not has_model:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         raise
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
-def pieces_folder(target: Path) -> Path:
+def remove_folder(folder: Path | RemotePath) -> None:
+    """Remove a folder and what is in it."""
+    if isinstance(folder, RemotePath):
+        folder.rmtree()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pieces_folder(target: Path | RemotePath) -> Path | RemotePath:
     """The hidden folder with the pieces of a file.
 
     Example:
@@ -181,7 +192,7 @@ def pieces_folder(target: Path) -> Path:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path | RemotePath) -> Iterator[None]:
     """A lock that only one process has, and that ends with it, however it ends.
 
     Example:
@@ -190,6 +201,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         ...     os.listdir(name)
         ['.lock']
     """
+    if isinstance(folder, RemotePath):  # stores have no locks
+        yield
+        return
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _lock(handle, folder)
@@ -214,7 +228,7 @@ def _lock(handle: int, folder: Path) -> None:
         ) from error
 
 
-def check_contents(folder: Path) -> None:
+def check_contents(folder: Path | RemotePath) -> None:
     """Refuse a folder with files that no job of ours can have left."""
     if not folder.exists() or (folder / MANIFEST).exists():
         return
@@ -227,7 +241,7 @@ def check_contents(folder: Path) -> None:
         )
 
 
-def _manifest(folder: Path, job: dict[str, Any]) -> Manifest:
+def _manifest(folder: Path | RemotePath, job: dict[str, Any]) -> Manifest:
     path = folder / MANIFEST
     if not path.exists():
         return Manifest(job)

@@ -27,12 +27,14 @@ from vfg.bigtable.formats import (
 from vfg.bigtable.text_files import LONGEST_LINE, CsvFile, JsonLinesFile
 from vfg.bigtable.type_inference import common_type
 from vfg.utils.extras import needs
+from vfg.utils.remote import RemotePath, is_remote
 
 with needs("table"):
     import pyarrow as pa
 
 Place: TypeAlias = str | os.PathLike[str]
-"""A file, pipe, folder of Parquet files, pattern like `part-*.csv`, or `-` for standard input."""
+"""A file, pipe, folder of Parquet files, pattern like `part-*.csv`, or `-` for standard input; also
+the URL of a file, folder or pattern in a store, such as `s3://bucket/part-*.parquet`."""
 
 
 class Source:
@@ -147,6 +149,25 @@ class Source:
         stored = (batch for file in self.files for batch in file.watch(file.batches(schema)))
         return resize_batches(stored, schema, rows)
 
+    def batches_from(self, first_row: int, rows: int) -> Iterator[Any]:
+        """As `batches`, from a row on. What lies before it is not read, where files allow that.
+
+        Args:
+            first_row: where to begin, a multiple of `rows`.
+            rows: of every piece; the last one may have fewer.
+        """
+        schema = self.schema
+
+        def stored() -> Iterator[Any]:
+            start = first_row
+            for file in self.files:
+                if start < file.rows:
+                    yield from file.batches_from(schema, start)
+                    file.check_state()
+                start = max(0, start - file.rows)
+
+        return resize_batches(stored(), schema, rows)
+
     def scan(self) -> Iterator[Any]:
         """Record batches of pyarrow, of any size, in one pass that also infers types of CSV files.
 
@@ -177,6 +198,9 @@ class Source:
         digest = hashlib.blake2b(digest_size=20)
         for file in self.files:
             digest.update(file.path.stat().st_size.to_bytes(8, "little"))
+            if isinstance(file.path, RemotePath):  # its store tells contents apart
+                digest.update(f"{file.path} {file.path.stat().st_mtime_ns}".encode())
+                continue
             with open(file.path, "rb") as stream:
                 while block := stream.read(COPY):
                     digest.update(block)
@@ -217,7 +241,7 @@ def open_table(
     places = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not places:
         raise ValueError("a table needs at least one file, but none was given")
-    hidden = [Path(place).resolve() for place in exclude]
+    hidden = [Path(place).resolve() for place in exclude if not is_remote(place)]
     reading = Reading.from_dict(like or {})
     opener = _Opener(format, hidden, dialect or Dialect(), reading, most_piped)
     return Source([file for place in places for file in opener.files(place)])
@@ -276,6 +300,10 @@ class _Opener:
                 raise OSError("standard input is closed; name a file")
             yield self._from_pipe(sys.stdin.buffer)
             return
+        if is_remote(place):
+            for remote in self._remote_paths(RemotePath(str(place))):
+                yield self._file(remote, kind_from_name(remote, self.format), str(remote))
+            return
         path = Path(place)
         if path.exists() and not (path.is_file() or path.is_dir()):
             with open(path, "rb") as pipe:
@@ -299,6 +327,19 @@ class _Opener:
             raise FileNotFoundError(missing + (" besides the output" if matches else ""))
         return [inner for match in wanted for inner in self._paths(match)]
 
+    def _remote_paths(self, path: RemotePath) -> list[RemotePath]:
+        """The files of a URL: of a file, a folder of Parquet files, or a pattern."""
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            matches, missing = list(path.rglob("*.parquet")), f"{path} holds no .parquet files"
+        else:
+            matches, missing = path.matches(), f"there is no file {path}"
+        wanted = sorted(match for match in matches if match.is_file())
+        if not wanted:
+            raise FileNotFoundError(missing)
+        return wanted
+
     def _is_excluded(self, part: Path) -> bool:
         real = part.resolve()
         return any(folder == real or folder in real.parents for folder in self.exclude)
@@ -316,7 +357,7 @@ class _Opener:
         file.keep(copy)
         return file
 
-    def _file(self, path: Path, kind: Kind, name: str) -> TableFile:
+    def _file(self, path: Path | RemotePath, kind: Kind, name: str) -> TableFile:
         if kind.format in ("csv", "tsv"):
             return CsvFile(path, kind, name, self.dialect, self.like)
         if kind.format == "jsonl" and replace(self.dialect, missing=()) == Dialect():

@@ -37,6 +37,7 @@ from vfg.bigtable.type_inference import (
     missing_texts,
 )
 from vfg.utils.extras import needs
+from vfg.utils.remote import RemotePath
 
 with needs("table"):
     import pyarrow as pa
@@ -75,7 +76,7 @@ class CsvFile(TableFile):
 
     def __init__(
         self,
-        path: Path,
+        path: Path | RemotePath,
         kind: Kind,
         name: str,
         dialect: Dialect = Dialect(),  # noqa: B008
@@ -578,7 +579,9 @@ class JsonLinesFile(TableFile):
     change its type, in any line.
     """
 
-    def __init__(self, path: Path, kind: Kind, name: str, missing: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path | RemotePath, kind: Kind, name: str, missing: Sequence[str] = ()
+    ) -> None:
         super().__init__(path, kind, name)
         self._marks = {*missing}
         self._numbers: set[float] = set()

@@ -227,7 +227,7 @@ def target_kind(target: str | os.PathLike[str], format: str | None) -> Kind:
         >>> target_kind("-", None).format, target_kind("t.tsv.gz", None).compression
         ('csv', 'gzip')
     """
-    if target == "-" or (is_stream(target) and not Path(target).suffix):
+    if target == "-" or (is_stream(target) and not Path(str(target)).suffix):
         return Kind(normalise_format(format or "csv"))
     return kind_from_name(target, format)
 

@@ -27,6 +27,7 @@ from vfg.cli.options import (
 )
 from vfg.cli.progress import is_watched, watch_training
 from vfg.cli.tables import choose_columns
+from vfg.utils.remote import is_remote
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
@@ -135,6 +136,14 @@ class FitOptions:
         "Range of the imputed values of a column; either end may be left out. May be repeated.",
         metavar="COLUMN=LOW:HIGH",
     )
+    constraints: list[str] | None = option(
+        None,
+        FILES,
+        "What imputed values must satisfy, such as '0 <= age <= 120', 'a + b == total' or "
+        "'start <= end'. May be repeated.",
+        "--constraint",
+        metavar="TEXT",
+    )
     graph: Path | None = option(
         None,
         GRAPH,
@@ -180,8 +189,8 @@ class FitOptions:
     trees: int | None = option(
         None,
         FITTING,
-        f"Number of trees of every column of a table with categories; {BY_SIZE}. They store values "
-        "of the table in the model; 0 stores none.",
+        f"Number of trees of every column; {BY_SIZE}. They store values of the table in the model; "
+        "0 stores none.",
         min=0,
     )
     steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)
@@ -440,7 +449,8 @@ def _fit_by_ray(
 
     settings = fit_settings(source, columns, options, work)
     imputer = VFGImputer.from_settings(replace(settings, progress=False))
-    files = [(os.path.abspath(file.path), file.kind.format) for file in source.files]
+    paths = [str(p) if is_remote(p := file.path) else os.path.abspath(p) for file in source.files]
+    files = [(path, file.kind.format) for path, file in zip(paths, source.files, strict=True)]
     data, history = Ray(work.processes).together(
         fit_files, files, imputer, columns, work.every_row, source.dialect
     )

@@ -27,6 +27,7 @@ from vfg.cli.options import (
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
 from vfg.utils.files import is_stream
+from vfg.utils.remote import as_path, is_remote
 
 if TYPE_CHECKING:
     from vfg import Model
@@ -127,7 +128,9 @@ def report_reading(source: Source, model: TableModel | None = None) -> None:
 
 
 def check_outputs(
-    outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path], overwrite: bool = False
+    outputs: Mapping[str, str | Path | None],
+    inputs: Iterable[str | os.PathLike[str]],
+    overwrite: bool = False,
 ) -> None:
     """Refuse outputs, by option, that are inputs under any name, or twice the same file."""
     read, written = list(inputs), dict[str, str | Path]()
@@ -145,8 +148,10 @@ def check_outputs(
         written[name] = output
 
 
-def _is_same_file(one: str | Path, other: str | Path) -> bool:
+def _is_same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     """Whether two names are of one file, which need not exist."""
+    if is_remote(one) or is_remote(other):
+        return str(as_path(one)) == str(as_path(other))
     try:
         return os.path.samefile(one, other)
     except OSError:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vfg.utils.linalg import is_exporting
+
 
 def check_count(owner: str, name: str, value: int, minimum: int) -> None:
     """Raise unless `value` is an integer of at least `minimum`."""
@@ -75,6 +77,6 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) ->
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which matrix products keep the dtype of their operands."""
-    if torch.compiler.is_exporting():  # without autocast; the context would hide what is constant
+    if is_exporting():  # without autocast; the context would hide what is constant
         return nullcontext()
     return torch.autocast(device_type=x.device.type, enabled=False)

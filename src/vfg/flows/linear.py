@@ -11,6 +11,7 @@ from torch.nn import functional
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, private_generator, without_autocast
 from vfg.flows.fast.primitives import times
+from vfg.utils.linalg import is_exporting
 
 
 class ElementwiseAffine(Flow):
@@ -186,7 +187,7 @@ class LULinear(Flow):
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
         lower, upper = self._lower_upper(y.dtype)
         x = _reorder(y - self._shift_like(y), self.order.argsort(-1))
-        if torch.compiler.is_exporting():  # other runtimes solve no triangular systems
+        if is_exporting():  # other runtimes solve no triangular systems
             unit = torch.eye(self.width, dtype=y.dtype).expand_as(lower)
             inner = torch.linalg.solve_triangular(lower.mT, unit, upper=True, unitriangular=True)
             return x @ inner @ torch.linalg.inv(upper.mT), -self._log_det(y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -156,18 +156,23 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
+        constraints: texts such as "0 <= age <= 120", "a + b == total" or "start <= end", linear in
+            columns of numbers or dates, which all filled cells, draws and intervals satisfy. Names
+            that are no words stand in backticks, columns of arrays are x0, x1 and so on, dates
+            stand in quotes and differ by days. Rows whose observed cells contradict are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
             and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained. "best" takes two to three times as long as "balanced". Counts and
-            steps that are given take precedence.
+            members are trained; "balanced" trains none where they promise little. "best" takes
+            two to three times as long as "balanced". Counts and steps that are given take
+            precedence.
         members: how many nonlinear models are averaged.
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
-        trees: how many trees predict every column of a table with categories from the others, at
-            most, in a second stage; 0 for none. Tables of numbers alone have none.
+        trees: how many trees predict every column from the others, at most, in a second stage; 0
+            for none. Tables of numbers alone have none at effort "fast".
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
@@ -213,6 +218,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         schema: Mapping[Any, Any] | Schema | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        constraints: Sequence[str] | None = None,
         discrete: bool = True,
         bend: bool = True,
         effort: str = "balanced",
@@ -239,6 +245,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.graph = graph
         self.schema = schema
         self.bounds = bounds
+        self.constraints = constraints
         self.discrete = discrete
         self.bend = bend
         self.effort = effort
@@ -310,7 +317,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
         weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed, weights)
+        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -354,7 +361,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.encode(table), settings.seed, weights)
+        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample
@@ -431,7 +438,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_share("level", level)
         cells = MissingCells(self.model_, self._table(X, reset=False))
         ends = cells.quantiles(central_levels(level), as_seed(random_state))
-        low, high = self._tables(cells, ends)
+        low, high = self._tables(cells, ends, are_ends=True)
         return low, high
 
     def explain(
@@ -560,6 +567,37 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             name: pandas.DataFrame(chances, index=index, columns=list(answer.categories[name]))
             for name, chances in answer.probabilities.items()
         }
+
+    @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    def predict_set(self, X: Any, level: float = 0.9) -> dict[Any, Any]:
+        r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
+
+        A set has the categories with a probability of at least $t$, and the most probable one.
+        Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
+        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
+        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        set of a column with two categories is one of them or both. Where the most probable one
+        is right more often than $L$, all sets have one category. A model without held-out
+        cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often a set holds the truth.
+
+        Returns:
+            For every column of categories a frame of pandas with a column per category and the rows
+            of X: whether the category is in the set. An observed category is alone in its set.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_share("level", level)
+        chances = self.predict_proba(X)
+        sets = dict(chances)
+        for label, shares in chances.items():
+            chosen = self.model_.category_sets(label, shares.to_numpy(), level)
+            sets[label] = type(shares)(chosen, shares.index, shares.columns)
+        return sets
 
     def embed(self, X: Any) -> Array:
         """The latent states of the root, `(rows, width)`.
@@ -694,10 +732,18 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Draws of the missing cells, with parameters of their own where those can be drawn."""
         fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
         if proper and fitted is not None and len(cells.values):
-            return cells.proper_draws(number, seed, fitted)
+            estimate, drawn = fitted.draw_parameters(number, seed)
+
+            def draw(some: MissingCells, own: int, copies: int) -> Tensor:
+                parameters = [one for one in drawn for _ in range(copies)]
+                return some.proper_draws(len(parameters), own, fitted, (estimate, parameters))
+
+            return cells.within_constraints(draw, number, seed)
         return cells.draws(number, seed)
 
-    def _tables(self, cells: MissingCells, matrices: Tensor) -> list[Any]:
+    def _tables(
+        self, cells: MissingCells, matrices: Tensor, *, are_ends: bool = False
+    ) -> list[Any]:
         """One filled table per matrix."""
-        filled = (cells.fill(matrix) for matrix in matrices)
+        filled = (cells.fill(matrix, are_ends=are_ends) for matrix in matrices)
         return [finish_table(self, one, cells.missing, indicate=False) for one in filled]

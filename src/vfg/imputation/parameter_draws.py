@@ -28,9 +28,11 @@ MOST_COLUMNS = 64
 """Columns up to which parameters are drawn: a step solves a system of this size for every row."""
 FEWEST_CELLS = 20
 """Missing cells of a column from which departures of an ensemble are taken apart."""
-LEAST_NOISE, NOISE_FACTORS = 0.1, (0.5, 2.0)
+LEAST_NOISE, NOISE_FACTORS = 0.1, (1.0, 2.0)
 """The least share of the variance of the Normal model that draws keep beside nonlinear departures,
-and bounds of the factors that scale the draws of an ensemble."""
+and bounds of the factors that scale the draws of an ensemble. They are calibrated at held-out
+cells, so that none are made narrower: at 0.5, draws of a mixed table were 0.80 times as wide as
+their errors, and 80 % of the true numbers lay where 87 % should (1.01 and 88 % at 1)."""
 EM_STEPS = 40
 """Iterations of EM before the first draw."""
 BURN_IN, THINNING = 40, 12
@@ -142,6 +144,10 @@ def draw_parameters(
     return estimate, draws
 
 
+ParameterDraws = tuple[NormalModel, list[NormalModel]]
+"""An estimate, and draws from the posterior."""
+
+
 class FittedRows(NamedTuple):
     """Some rows of the encoded table that was fitted, and how many there were."""
 
@@ -190,7 +196,7 @@ class FittedRows(NamedTuple):
             values, observed, weights = values[kept], observed[kept], np.full(ROWS, total / ROWS)
         return FittedRows(values, observed, total, weights)
 
-    def draw_parameters(self, number: int, seed: int) -> tuple[NormalModel, list[NormalModel]]:
+    def draw_parameters(self, number: int, seed: int) -> ParameterDraws:
         """The estimate, and draws from the posterior given these rows."""
         weights = None if self.weights is None else torch.from_numpy(self.weights)
         return draw_parameters(*self.table, number, seed, self.rows, weights)

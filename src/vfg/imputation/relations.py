@@ -93,6 +93,7 @@ def find_relations(
     linear: GaussianVFG,
     unordered: Tensor | None = None,
     weights: Tensor | None = None,
+    given: Tensor | None = None,
 ) -> Relations:
     """Find linear relations that hold in all rows, exactly or up to a small noise.
 
@@ -105,6 +106,7 @@ def find_relations(
         linear: the linear model of the matrix.
         unordered: columns of code points, which have no noisy relations; None means none.
         weights: how often rows count; None for once.
+        given: exact relations that are known, `(relations, columns + 1)`.
 
     Returns:
         Exact relations, orthonormal, and then noisy ones.
@@ -123,11 +125,13 @@ def find_relations(
         values.new_zeros(0, columns + 1, dtype=torch.float64),
         values.new_zeros(0, dtype=torch.float64),
     )
+    known = empty.coefficients if given is None else given
     varied = _varied_columns(values, observed) if columns <= MOST_COLUMNS else []
     if not varied:
-        return empty
+        known = _orthonormal(known)
+        return Relations(known, known.new_zeros(len(known)))
     close = _close_columns(precision)
-    exact, noisy = [empty.coefficients], []
+    exact, noisy = [known / known.norm(dim=1, keepdim=True).clamp(min=1e-300)], []
     for chosen in [varied, *_candidate_pairs(values, observed, 1e-9), *close]:
         exact.append(_relations_among(values, observed, chosen, varied, weights)[0])
     ordered = [k for k in varied if unordered is None or not unordered[k]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "flow": (Coupling, "a vfg.Coupling"),
     "schema": (Mapping, "a mapping from columns to kinds"),
     "bounds": (Mapping, "a mapping from columns to pairs (lowest, highest)"),
+    "constraints": (Sequence, "a list of texts such as 'a + b == total'"),
 }
 """Types of the settings that are objects, and their names in errors."""
 MISSINGNESS = ("auto", "ignorable", "self")
@@ -140,6 +141,7 @@ class ImputerSettings:
     graph: Graph | LearnedGraph | None = None
     schema: Mapping[Any, Any] | Schema | None = None
     bounds: Mapping[Any, tuple[Any, Any]] | None = None
+    constraints: Sequence[str] | None = None
     discrete: bool = True
     bend: bool = True
     effort: str = "balanced"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,21 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
-from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.categories import (
+    SET_LEVELS,
+    CategoryColumn,
+    Section,
+    TreeShares,
+    category_columns,
+    choose_sets,
+)
 from vfg.imputation.conditionals import fit_family, kept_rows
+from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture, fit_linear_further
-from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel
+from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel, ParameterDraws
 from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
@@ -41,7 +50,7 @@ from vfg.inputs import ArrayLike, Name, as_weights
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.categorical import CategoricalEncoding
-from vfg.tables.cells import Array, Label, as_objects
+from vfg.tables.cells import Array, Label, Mask, as_objects
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding, nearest_values
@@ -66,6 +75,13 @@ DEPARTURE_DRAWS = 8
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
+COPIES, COPY_SEEDS = 16, 7919
+"""Draws among which one that breaks a constraint is replaced, and the distance of their seeds: with
+a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
+NUMBERS_AT_ONCE = 2**23
+"""Numbers of such draws that are drawn together, which bounds memory."""
+FEWEST_KEPT = 10
+"""Draws that keep to the constraints from which their mean is taken."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 LEAST_WEIGHT = 0.1
@@ -106,6 +122,7 @@ class TableModel(Ensemble):
         history: of the training of the members, if it was in this process.
         mechanism: evidence about why cells of the fitted table are missing, as logarithms of Bayes
             factors: that they are by their value, and by other columns (`rival`).
+        constraints: that filled cells satisfy, as texts.
         origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
@@ -119,7 +136,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "few_valued", "_families", "_kept_rows",
+        "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
 
@@ -129,6 +146,7 @@ class TableModel(Ensemble):
         self.columns: list[int] = []
         self.described: dict[str, Any] | None = None
         self.mechanism: dict[str, float] = {}
+        self.constraints: tuple[str, ...] = ()
         self.origin: dict[str, Any] = {}
         self.arrays = Arrays({})
         self.eval()
@@ -269,7 +287,11 @@ class TableModel(Ensemble):
     ) -> None:
         table = without_rows(table, weights)
         self._assemble(*fit_parts(table, settings, start, weights))
-        self.settings = settings
+        texts = settings.constraints or ()
+        self.settings, self.constraints = (
+            settings,
+            (texts,) if isinstance(texts, str) else (*texts,),
+        )
         device = answering_device(settings.device)
         if device != self.weights.device:
             self.to(device)
@@ -512,6 +534,11 @@ class TableModel(Ensemble):
         return Encoding.from_dict(self.described, self.arrays.read())
 
     @cached_property
+    def constraint_set(self) -> Constraints | None:
+        """The constraints that filled cells satisfy; None without any."""
+        return Constraints.of(self.constraints, self.encoding)
+
+    @cached_property
     def labels(self) -> dict[str, Label]:
         """The labels of the columns by name, as the schema has them."""
         return {str(label): label for label in self.encoding.schema}
@@ -661,6 +688,11 @@ class TableModel(Ensemble):
     def encode(self, table: Any) -> tuple[Tensor, Tensor]:
         """The modelled columns of a table's matrix, and which entries are evidence."""
         return self.encoding.evidence(table, self.columns)
+
+    def fitted_matrix(self, table: Table) -> tuple[Tensor, Tensor]:
+        """The same of rows that were fitted, whose code points do not come from their own row."""
+        values, observed = self.encoding.training_matrix(table)
+        return values[:, self.columns], observed[:, self.columns]
 
     def spread_out(self, values: Tensor) -> Array:
         """A matrix of all columns from one `(..., modelled columns)`."""
@@ -835,11 +867,26 @@ class TableModel(Ensemble):
         if self.forest is not None and prediction.trees is not None:
             assert prediction.trust is not None
             shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
-            own = self.forest.class_weights[place].item() * prediction.trust.numpy()
-            trees = shares, np.minimum(own, 1.0)
+            own = self.forest.class_weights[place].reshape(-1).tolist()
+            if place in self.forest.categories:
+                trees = TreeShares(shares, prediction.trust.numpy(), tuple(own))
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
         return Section(column, means, covariances, start, votes, weights, trees=trees)
+
+    def category_sets(self, label: Label, probabilities: Array, level: float) -> Mask:
+        """Which categories are in the sets of a level, `(rows, categories)`.
+
+        Args:
+            label: of a column of categories.
+            probabilities: of its categories, `(rows, categories)`.
+            level: the share of cells whose category is in its set.
+        """
+        place = list(self.category_sections).index(label)
+        thresholds = (
+            None if self.set_thresholds is None else self.set_thresholds[place].cpu().numpy()
+        )
+        return choose_sets(probabilities, level, thresholds)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
@@ -974,8 +1021,10 @@ class TableModel(Ensemble):
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
+            **({} if self.set_thresholds is None else {"sets": len(self.set_thresholds)}),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
+            **({"constraints": list(self.constraints)} if self.constraints else {}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
 
@@ -994,6 +1043,7 @@ class TableModel(Ensemble):
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
         slopes = torch.zeros(len(columns), dtype=torch.float64)
+        sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
@@ -1003,6 +1053,7 @@ class TableModel(Ensemble):
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
             mechanism=Mechanism(slopes if description.get("slopes") else None),
+            set_thresholds=sets if "sets" in description else None,
         )
         model.set_parts(len(columns), parts)
         if not description.get("noisy"):
@@ -1010,6 +1061,7 @@ class TableModel(Ensemble):
         model.described = json.loads(description["encoding"])
         model.arrays, model.columns = Arrays(description["arrays"]), columns
         model.mechanism = dict(json.loads(description.get("mechanism", "{}")))
+        model.constraints = tuple(map(str, description.get("constraints", ())))
         model.origin = dict(json.loads(description.get("origin", "{}")))
         return model
 
@@ -1112,6 +1164,8 @@ class MissingCells:
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
         self.ids = ids[chosen]
         self._warn_of_identifiers()
+        if model.constraint_set is not None:
+            model.constraint_set.check(table, first_row)
 
     @classmethod
     def of_rows(
@@ -1154,6 +1208,18 @@ class MissingCells:
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
+        means = self._means()
+        for part, drawn, kept in self._constrained_draws(0):
+            # Means move as those of draws do when the ones that break a constraint are left out.
+            number = kept.sum(0)[:, None]
+            inside = (drawn * kept[..., None]).sum(0) / number.clamp(min=1)
+            moved = means[part] + torch.where(number >= FEWEST_KEPT, inside - drawn.mean(0), 0.0)
+            means[part] = torch.where(
+                self.observed[part] | self.model.unordered, means[part], moved
+            )
+        return means
+
+    def _means(self) -> Tensor:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.fills(*table, self.ids)
@@ -1172,7 +1238,58 @@ class MissingCells:
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""
+        return self.within_constraints(
+            lambda cells, own, copies: cells._free_draws(number * copies, own), number, seed
+        )
+
+    def _free_draws(self, number: int, seed: int) -> Tensor:
+        """Draws that may break constraints."""
         return self._draws(number, seed) if self.tilt is None else self._tilted_draws(number, seed)
+
+    def select(self, rows: Tensor) -> MissingCells:
+        """Some of the rows."""
+        part = copy.copy(self)
+        part.__dict__.pop("tilt", None)
+        part.values, part.observed, part.ids = (
+            self.values[rows],
+            self.observed[rows],
+            self.ids[rows],
+        )
+        return part
+
+    def within_constraints(
+        self, draw: Callable[[MissingCells, int, int], Tensor], number: int, seed: int
+    ) -> Tensor:
+        """Draws of which those that break a constraint are drawn again.
+
+        They come from a function of rows, a seed, and how many draws replace each of `number`.
+        """
+        drawn, known = draw(self, seed, 1), self.model.constraint_set
+        if known is None:
+            return drawn
+        broken = known.broken(drawn, self.model.columns)
+        size = max(1, NUMBERS_AT_ONCE // (number * COPIES * max(1, len(self.model.columns))))
+        for rows in broken.any(0).nonzero()[:, 0].split(size):
+            again = draw(self.select(rows), seed + COPY_SEEDS, COPIES)
+            good = ~known.broken(again, self.model.columns).unflatten(0, (number, COPIES))
+            first = good.int().argmax(1)[:, None, :, None]
+            chosen = again.unflatten(0, (number, COPIES)).take_along_dim(first, 1)[:, 0]
+            replaced = (broken[:, rows] & good.any(1))[..., None]
+            drawn[:, rows] = torch.where(replaced, chosen, drawn[:, rows])
+        return drawn
+
+    def _constrained_draws(self, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Rows some of whose draws break a constraint, those draws, and which do not."""
+        known, columns = self.model.constraint_set, self.model.columns
+        if known is None or not len(self.values):
+            return
+        involved = (~self.observed & known.involved(columns)).any(1).nonzero()[:, 0]
+        for rows in involved.split(ROWS_OF_DRAWS):
+            drawn = self.select(rows)._free_draws(DRAWS, seed)
+            kept = ~known.broken(drawn, columns)
+            some = (~kept).any(0)
+            if bool(some.any()):
+                yield rows[some], drawn[:, some], kept[:, some]
 
     def _draws(self, number: int, seed: int) -> Tensor:
         return self.model.draws(self.values, self.observed, number, seed, self.ids)
@@ -1185,14 +1302,18 @@ class MissingCells:
         return self.model.at_values(drawn, self.observed)
 
     @torch.no_grad()
-    def proper_draws(self, number: int, seed: int, fitted: FittedRows) -> Tensor:
+    def proper_draws(
+        self, number: int, seed: int, fitted: FittedRows, known: ParameterDraws | None = None
+    ) -> Tensor:
         """Joint draws, each with other parameters, `(number, rows, columns)`.
+
+        Parameters may be `known` already.
 
         Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
         its nonlinear departures, and the shape of its draws.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        estimate, parameters = fitted.draw_parameters(number, seed)
+        estimate, parameters = known or fitted.draw_parameters(number, seed)
         own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
         levels = normal(own, self.ids, torch.arange(number), 0, every)
         pairs = zip(parameters, levels, strict=True)
@@ -1214,6 +1335,14 @@ class MissingCells:
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
+        ends = self._quantiles(levels, seed)
+        for rows, _, _ in self._constrained_draws(seed):
+            drawn = self.select(rows).draws(DRAWS, seed).numpy()
+            own = torch.from_numpy(quantiles_of_draws(drawn, levels))
+            ends[:, rows] = torch.where(self.model.unordered, ends[:, rows], own)
+        return ends
+
+    def _quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.quantiles(*table, levels, seed=seed, ids=self.ids)
@@ -1262,8 +1391,17 @@ class MissingCells:
                 result[3, row, column] = total / self.table.rows
         return tuple(label for _, label, _ in chosen), *result
 
-    def fill(self, matrix: Tensor) -> Any:
-        """The whole table, its missing cells filled from a matrix of the rows that have some."""
+    def fill(self, matrix: Tensor, *, are_ends: bool = False) -> Any:
+        """The whole table, its missing cells filled from a matrix of the rows that have some.
+
+        They satisfy the constraints; ends of intervals do so as far as they can.
+        """
         whole = np.zeros((self.table.rows, self.model.encoding.width))
         whole[self.rows] = self.model.spread_out(matrix)
-        return self.model.encoding.decode(whole, self.table)
+        fills, known = (
+            self.model.encoding.decode_cells(whole, self.table),
+            self.model.constraint_set,
+        )
+        if known is not None:
+            fills = known.enforce(fills, self.table, are_ends=are_ends)
+        return self.table.replace_cells(fills)

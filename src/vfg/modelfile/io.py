@@ -27,6 +27,7 @@ from vfg.modelfile.container import (
 from vfg.modelfile.registry import class_of
 from vfg.training.data import check_device
 from vfg.utils.files import write_atomically
+from vfg.utils.remote import RemotePath, is_remote
 
 LARGEST_TABLES = 2**28
 """Most numbers of a model besides its state, such as tables of coordinates; 1 GiB in float32."""
@@ -188,7 +189,8 @@ def save(model: Any, path: FilePath) -> None:
 
     Args:
         model: a model of any kind, on any device, or a fitted `VFGImputer`, whose model is saved.
-        path: where to; by convention its name ends in `.vfg`.
+        path: where to; by convention its name ends in `.vfg`. Also a URL such as
+            `s3://bucket/model.vfg`.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
@@ -210,7 +212,7 @@ def load(path: FilePath, device: Device | None = None) -> Any:
     """Read a model from a file that `save` wrote, with the same weights bit for bit.
 
     Args:
-        path: the file.
+        path: the file, or its URL.
         device: where to put the model; None means the CPU, wherever it was saved from.
 
     Returns:
@@ -226,6 +228,12 @@ def load(path: FilePath, device: Device | None = None) -> Any:
         Traceback (most recent call last):
         FileNotFoundError: there is no model file 'nothing.vfg'
     """
+    if is_remote(path):
+        remote = RemotePath(str(path))
+        if not remote.is_file():
+            raise FileNotFoundError(f"there is no model file {str(remote)!r}")
+        with error_context(repr(str(remote))):
+            return loads(remote.read_bytes(), device)
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no model file {str(path)!r}")
     with open(path, "rb") as stream, error_context(repr(str(path))):

@@ -294,6 +294,10 @@ class Encoding:
             ValueError: for a matrix of another shape, or one that is not finite at a missing cell.
         """
         opened = self._open(like)
+        return opened.replace_cells(self.decode_cells(values, opened))
+
+    def decode_cells(self, values: Array, opened: Table) -> dict[int, tuple[Mask, Array]]:
+        """What `decode` fills in: by position of a column which cells, and with what."""
         matrix = np.asarray(values, dtype=np.float64)
         if matrix.shape != (opened.rows, self.width):
             raise ValueError(
@@ -314,7 +318,7 @@ class Encoding:
                 if isinstance(part, NumericEncoding) and part.clock is not None:
                     cells = part.clock.to_zone(cells, column.zone)
                 fills[position] = missing, cells
-        return opened.replace_cells(fills)
+        return fills
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but arrays, ready for JSON."""

@@ -153,7 +153,7 @@ class NumericEncoding(ColumnEncoding):
         """Standardise a column; filled cells keep to its bounds or else to the observed range."""
         is_time = column.values.dtype.kind in "Mm"
         clock = TimeUnit.read(column.observed, column.zone) if is_time else None
-        numbers = _numbers(column, clock)[~column.missing]
+        numbers = read_numbers(column, clock)[~column.missing]
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
         own = np.ones(len(numbers)) if weights is None else weights[~column.missing]
@@ -186,7 +186,7 @@ class NumericEncoding(ColumnEncoding):
         observed = ~column.missing[None]
         if self.constant:
             return np.zeros(shape), observed
-        standard = self.standardise(_numbers(column, self.clock))
+        standard = self.standardise(read_numbers(column, self.clock))
         np.clip(standard, -self.furthest, self.furthest, out=standard)
         standard[column.missing] = 0.0
         return standard[None], observed
@@ -228,7 +228,7 @@ class NumericEncoding(ColumnEncoding):
 
     def widened(self, spec: Any, column: Column) -> NumericEncoding:
         """The same encoding with a range that contains the cells of a further column, too."""
-        numbers = _numbers(column, self.clock)[~column.missing]
+        numbers = read_numbers(column, self.clock)[~column.missing]
         if not len(numbers):
             return self
         lowest, highest = min(self.lowest, numbers.min()), max(self.highest, numbers.max())
@@ -278,7 +278,7 @@ def nearest_values(numbers: Array, values: Array | Sequence[float]) -> Array:
     return np.asarray(known[np.searchsorted((known[1:] + known[:-1]) / 2.0, numbers)])
 
 
-def _numbers(column: Column, clock: TimeUnit | None) -> Array:
+def read_numbers(column: Column, clock: TimeUnit | None) -> Array:
     """The cells as float64, anything where they are missing."""
     kind = column.values.dtype.kind
     if clock is not None and kind in "Mm":

@@ -8,10 +8,13 @@ import itertools
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from vfg.utils.remote import RemotePath, is_remote
 
 UNFINISHED = ".vfg-"
 """How the names of files begin that are still being written."""
@@ -41,8 +44,16 @@ def open_target(path: str | os.PathLike[str], *, private: bool = False) -> Itera
     beside it, synced and renamed at the end of the block. It keeps its mode; a new one that is
     `private` is for its owner alone. If the block fails, the temporary file is removed and the
     target is untouched. The temporary name follows from the target's, so that the next run takes
-    over what a killed process left.
+    over what a killed process left. A file in a store is written at the end of the block.
     """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED) as folder:
+            copy = Path(folder, "content")
+            with open(copy, "wb") as file:
+                yield file
+            with open(copy, "rb") as content:
+                RemotePath(str(path)).write(content)
+        return
     if is_stream(path):
         with open(path, "wb") as file:
             yield file
@@ -77,6 +88,8 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
         >>> is_stream("/dev/null"), is_stream("table.csv")
         (True, False)
     """
+    if isinstance(path, RemotePath):
+        return False
     try:
         mode = os.stat(path).st_mode
     except OSError:

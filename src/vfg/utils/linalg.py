@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+"""Whether a program is traced to leave Python; torch 2.6 does not say so."""
 
 
 def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
@@ -19,7 +23,7 @@ def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
         >>> positive_solve(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[3.0, 3.0]]))
         tensor([[1., 1.]])
     """
-    if torch.compiler.is_exporting():  # other runtimes have no Cholesky factors
+    if is_exporting():  # other runtimes have no Cholesky factors
         return (invert(matrix)[0] @ right[..., None])[..., 0]
     solution: Tensor = _PositiveSolve.apply(matrix, right)  # type: ignore[no-untyped-call]
     return solution

@@ -35,7 +35,7 @@ def is_remote(place: Any) -> bool:
     return match is not None and match[1] != "file"
 
 
-def as_path(place: str | os.PathLike[str] | RemotePath) -> Path | RemotePath:
+def as_path(place: str | os.PathLike[str]) -> Path | RemotePath:
     """A path on this machine, or in a store.
 
     Example:
@@ -52,7 +52,7 @@ def open_binary(path: Path | RemotePath) -> BinaryIO:
     return path.open() if isinstance(path, RemotePath) else open(path, "rb")
 
 
-class RemotePath:
+class RemotePath(os.PathLike[str]):
     """A file or folder in a store, with the methods of `pathlib.Path` that are needed.
 
     Args:
@@ -76,6 +76,9 @@ class RemotePath:
         with needs("table"):
             import fsspec
         return fsspec.filesystem(self.scheme)
+
+    def __fspath__(self) -> str:
+        return str(self)  # the URL, which no function of `os` finds
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.path}"

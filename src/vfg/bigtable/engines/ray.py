@@ -21,6 +21,7 @@ from vfg.bigtable.engines import (
     batch_to_bytes,
     take_results,
 )
+from vfg.bigtable.engines.ray_data import ShardPlan, fill_shards
 from vfg.imputation.settings import check_count
 from vfg.utils.extras import needs
 
@@ -38,12 +39,16 @@ class Ray:
 
     A cluster that this process is connected to already is used and left alone; otherwise one is
     started, or connected to, and left again. On a cluster, every machine needs vfg in the same
-    version; the files are read and written by this process alone.
+    version. Shards of a folder are read and written by the workers of Ray Data, so every machine
+    must reach the files, at the same paths or in a store; one file is read and written by this
+    process alone.
 
     Args:
         processes: how many actors, each with one processor.
         address: of a cluster, such as `"auto"` or `"ray://host:10001"`; None takes the one that the
             environment variable `RAY_ADDRESS` names, or else starts one here.
+        shared: whether every machine reaches the files; if not, this process reads and writes all.
+        gpus: of every actor that writes shards, which then answers there; bits are those of GPUs.
 
     Raises:
         ValueError: for a number of processes below 1.
@@ -51,6 +56,8 @@ class Ray:
 
     processes: int = 1
     address: str | None = None
+    shared: bool = True
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("processes", self.processes)
@@ -73,6 +80,21 @@ class Ray:
             except ray.exceptions.RayError as error:
                 raise RuntimeError(
                     f"Ray gave up on a part ({type(error).__name__}); run again to go on"
+                ) from error
+
+    def fill_shards(
+        self, plan: ShardPlan, work: FillTask, known: Sequence[int]
+    ) -> Generator[dict[str, int]]:
+        """As in `ShardEngine`; a RuntimeError says that workers died again and again."""
+        ray = _import_ray()
+        with needs("ray"):
+            import ray.data
+        with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
+            try:
+                yield from fill_shards(plan, work, known, processes=self.processes, gpus=self.gpus)
+            except ray.exceptions.RayError as error:
+                raise RuntimeError(
+                    f"Ray gave up on a shard ({type(error).__name__}); run again to go on"
                 ) from error
 
     def together(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -16,6 +16,7 @@ from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import load_libraries
 from vfg.cli.tables import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
+from vfg.utils.remote import is_remote
 
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
@@ -107,7 +108,7 @@ def describe_parts(model: TableModel) -> str:
 
 def check_target(path: Path) -> None:
     """Refuse a file that cannot be written, before the model is fitted."""
-    if is_stream(path):
+    if is_stream(path) or is_remote(path):
         return
     check_folder((path.resolve() if path.is_symlink() else path).parent)
     if path.is_dir():

@@ -34,11 +34,19 @@ from vfg.cli.progress import is_watched, load_libraries, progress_bar
 from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
+from vfg.utils.remote import is_remote
 
 if TYPE_CHECKING:
     from vfg.bigtable import Filling, Source
     from vfg.imputation.evaluation import Evaluation
     from vfg.imputation.table_model import TableModel
+
+
+def is_remote_folder(output: str) -> bool:
+    """Whether a target is a folder in a store."""
+    from vfg.bigtable.fill_job import is_one_file
+
+    return is_remote(output) and not is_one_file(output)
 
 
 def check_output(output: str) -> Path | None:
@@ -47,13 +55,13 @@ def check_output(output: str) -> Path | None:
     from vfg.bigtable.job import pieces_folder
 
     path = Path(output)
-    if output == "-":
+    if output == "-" or is_remote(output):
         return None
     with usage_errors():
         is_file = is_one_file(output)
     if is_file:
         check_target(path)
-        return None if is_stream(output) else pieces_folder(path)
+        return None if is_stream(output) else Path(pieces_folder(path))
     check_folder(path if path.is_dir() else path.absolute().parent)
     return path
 
@@ -279,12 +287,14 @@ def impute(
         workers = engine_named(writing.engine, processes=writing.processes)
     output, save, report = writing.output, writing.save, writing.report
     place = check_output(output)
-    format = output_format(output, writing.to, run.as_json, folder=place == Path(output))
+    is_folder = place == Path(output) or is_remote_folder(output)
+    format = output_format(output, writing.to, run.as_json, folder=is_folder)
     for file in filter(None, (report, save)):
         check_target(file)
     known = load_model(model, options, save)
     source = reading.open(table, [output], known)
-    inputs = [file.path for file in source.files] + ([] if model is None else [model])
+    inputs: list[str | Path] = [str(file.path) for file in source.files]
+    inputs += [] if model is None else [model]
     outputs = {"--output": output, "--report": report, "--save": save}
     check_outputs(outputs, inputs, writing.overwrite)
     begun = time.monotonic()

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from vfg.flows.base import of_kind, temporarily_set
 from vfg.flows.checks import check_choice
+from vfg.utils.linalg import is_exporting
 
 LEVELS = 256
 """Values of a byte; dropout rates are rounded to multiples of 1/256."""
@@ -278,7 +279,7 @@ def join(x: Tensor, y: Tensor, one: Tensor, two: Tensor, places: Tensor) -> Tens
 
 def _is_derived_backwards(x: Tensor) -> bool:
     """Whether a tensor may be differentiated in reverse mode only."""
-    if torch.compiler.is_exporting():  # exported programs have no derivatives
+    if is_exporting():  # exported programs have no derivatives
         return False
     return torch.compiler.is_compiling() or is_ordinary(x)
 

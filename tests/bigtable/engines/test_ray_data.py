@@ -1,0 +1,118 @@
+"""Workers that read and write: files are those of one process, byte for byte."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bigtable.tables_on_disk import mixed, model_of_mixed
+
+import vfg
+from vfg.bigtable import Filling, impute, write_table
+from vfg.bigtable.engines import FillTask
+
+ROWS, SHARD = 1000, 150
+
+
+class InProcess:
+    """An engine whose workers are this process; it does runs in reverse order."""
+
+    def __init__(self, shared=True):
+        self.runs, self.shared = [], shared
+
+    def run(self, work, parts):
+        assert not self.shared, "the first process must not read shards"
+        yield from map(work, parts)
+
+    def fill_shards(self, plan, work, known):
+        self.runs = plan.runs(known)
+        for run in reversed(self.runs):
+            yield from plan.fill(FillTask.from_bytes(*work.to_bytes()), run)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of_mixed()
+
+
+@pytest.fixture(scope="module", params=["parquet", "csv"])
+def files(request, tmp_path_factory):
+    """Three files of one table, whose ends are no ends of shards."""
+    folder = tmp_path_factory.mktemp("files")
+    table = mixed(ROWS)
+    for place, (start, end) in enumerate([(0, 333), (333, 700), (700, ROWS)]):
+        part = table.slice(start, end - start)
+        target = folder / f"part-{place}.{request.param}"
+        write_table(part.to_batches(max_chunksize=64), table.schema, target)
+    return sorted(folder.iterdir())
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("part-*")}
+
+
+def test_shards_are_those_of_one_process(files, model, tmp_path):
+    options = {"filling": Filling(level=0.9, flag=True), "shard_rows": SHARD}
+    expected = impute(files, model, tmp_path / "local", **options)
+    engine = InProcess()
+    told = impute(files, model, tmp_path / "data", engine=engine, **options)
+    assert (told.rows, told.filled, told.left) == (ROWS, expected.filled, expected.left)
+    assert contents(tmp_path / "data") == contents(tmp_path / "local")
+    # Workers find rows of Parquet files by row groups; a text file is read once.
+    assert len(engine.runs) == (7 if files[0].suffix == ".parquet" else 3)
+
+
+def test_files_that_workers_do_not_reach_are_read_here(files, model, tmp_path):
+    engine = InProcess(shared=False)
+    told = impute(files, model, tmp_path / "out", shard_rows=SHARD, engine=engine)
+    assert told.rows == ROWS
+    assert not engine.runs
+
+
+def test_finished_shards_are_not_done_again(files, model, tmp_path):
+    impute(files, model, tmp_path / "out", shard_rows=SHARD)
+    before = contents(tmp_path / "out")
+    for shard in (1, 2, 6):
+        (tmp_path / "out" / sorted(before)[shard]).unlink()
+    engine = InProcess()
+    told = impute(files, model, tmp_path / "out", shard_rows=SHARD, engine=engine)
+    assert sorted(shard for run in engine.runs for shard in run) == [1, 2, 6]
+    assert told.found == ROWS - 2 * SHARD - (ROWS % SHARD)
+    assert contents(tmp_path / "out") == before
+
+
+def ray_job(arguments, code=0):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    script = Path(__file__).parent / "dying_worker.py"
+    words = [sys.executable, str(script), *map(str, arguments)]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=600, env=environment)
+    assert run.returncode == code, run.stderr[-3000:]
+    return run
+
+
+@pytest.mark.slow
+def test_ray_data_has_the_bytes_of_one_process_though_a_worker_dies(files, model, tmp_path):
+    pytest.importorskip("ray.data")
+    vfg.save(model, tmp_path / "model.vfg")
+    impute(files, model, tmp_path / "local", shard_rows=SHARD)
+    mark = tmp_path / "mark"
+    words = ["impute", *files, "-m", tmp_path / "model.vfg", "-o", tmp_path / "data", "--engine"]
+    ray_job([mark, *words, "ray", "--processes", "2", "--shard-rows", SHARD])
+    assert mark.exists()  # one died
+    assert contents(tmp_path / "data") == contents(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_what_a_worker_raises_is_one_sentence(model, tmp_path):
+    pytest.importorskip("ray.data")
+    vfg.save(model, tmp_path / "model.vfg")
+    table = mixed(300)
+    write_table(table.to_batches(), table.schema, tmp_path / "t.parquet")
+    data = bytearray((tmp_path / "t.parquet").read_bytes())
+    data[1000:1400] = bytes(400)  # damaged pages, whose checksums tell
+    (tmp_path / "t.parquet").write_bytes(data)
+    (tmp_path / "mark").touch()
+    words = ["impute", tmp_path / "t.parquet", "-m", tmp_path / "model.vfg", "-o", tmp_path / "out"]
+    run = ray_job([tmp_path / "mark", *words, "--engine", "ray", "--quiet"], code=1)
+    assert "t.parquet" in run.stderr.splitlines()[-1]
