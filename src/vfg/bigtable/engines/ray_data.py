@@ -135,8 +135,9 @@ def fill_shards(
     held = [ray.put((plan, work.to_bytes()))]
     data = ray.data.from_items([{"shards": run} for run in runs], override_num_blocks=len(runs))
     resources = {"num_gpus": gpus} if gpus else {"num_cpus": 1}
+    filler: Any = ShardFiller
     filled = data.map_batches(
-        ShardFiller,
+        filler,
         fn_kwargs={"held": held},
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=min(processes, len(runs))),
