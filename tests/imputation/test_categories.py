@@ -9,11 +9,14 @@ from scipy.optimize import check_grad
 
 import vfg
 from vfg.imputation.categories import (
+    SET_LEVELS,
     CategoryColumn,
     HeldOutCategories,
     Section,
     category_columns,
+    choose_sets,
     fit_pooling,
+    fit_set_thresholds,
 )
 from vfg.imputation.plan import RowMixtureKind
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
@@ -229,3 +232,43 @@ def test_own_points_take_the_place_of_those_of_the_categories():
         - 0.5 * (points - means[:, 0]) ** 2 / roots[:, 0, 0]
     )
     np.testing.assert_allclose(moved, special.softmax(logs, axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.0])
+@pytest.mark.parametrize("level", [0.75, 0.9])
+def test_sets_hold_the_level_whether_probabilities_are_calibrated_or_too_sharp(sharpness, level):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(40_000, 4))
+    shares = special.softmax(logits, axis=1)
+    truth = (generator.random((len(shares), 1)) > shares.cumsum(1)).sum(1).clip(max=3)
+    said = special.softmax(sharpness * logits, axis=1)
+    thresholds = fit_set_thresholds(
+        [(said[:10_000], truth[:10_000]), (said[10_000:20_000], truth[10_000:20_000])]
+    )
+    assert (np.diff(thresholds) <= 0).all(), "higher levels have larger sets"
+    rows, later = np.arange(20_000), slice(20_000, None)
+    chosen = choose_sets(said[later], level, thresholds)
+    assert chosen[rows, truth[later]].mean() == pytest.approx(level, abs=0.02)
+    summed = choose_sets(said[later], level)
+    held = summed[rows, truth[later]].mean()
+    assert held > level + 0.01 if sharpness == 1.0 else held < level - 0.02
+    if sharpness == 1.0:
+        assert chosen.sum(1).mean() < summed.sum(1).mean()
+
+
+def test_few_held_out_cells_leave_thresholds_near_what_probabilities_imply():
+    generator = np.random.default_rng(1)
+    shares = generator.dirichlet(np.ones(3), 4000)
+    truth = (generator.random((4000, 1)) > shares.cumsum(1)).sum(1).clip(max=2)
+    many = fit_set_thresholds([(shares, truth)])
+    few = [
+        fit_set_thresholds([(shares[k : k + 20], truth[k : k + 20])]) for k in range(0, 2000, 20)
+    ]
+    at = SET_LEVELS.index(0.8)
+    single = [
+        np.quantile(shares[np.arange(k, k + 20), truth[k : k + 20]], 0.2)
+        for k in range(0, 2000, 20)
+    ]
+    spread = np.std([one[at] for one in few])
+    assert spread < 0.7 * np.std(single)
+    assert np.mean([one[at] for one in few]) == pytest.approx(many[at], abs=0.03)

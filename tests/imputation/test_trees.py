@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import vfg
-from vfg.imputation.trees import Forest, Growing, HeldOutRows, fit_weights
+from vfg.gaussian.conditional_means import mean_function
+from vfg.imputation.categories import TreeShares
+from vfg.imputation.trees import Forest, Growing, HeldOutRows, TreeTable, fit_weights
 from vfg.modelfile import dumps, loads
 from vfg.sklearn import VFGImputer
 from vfg.tables import FewValued
@@ -100,12 +102,52 @@ def test_weights_minimise_the_errors_of_held_out_cells():
         [(np.arange(rows), np.full((rows, 2), 0.5), truth.astype(np.int64))],
     )
     used = {k: torch.ones(rows, 1) for k in range(3)}
-    (moved,) = fit_weights(forest, used, [one])
+    (moved,) = fit_weights(forest, used, [one], [np.array([0.6, 0.4])])
     # The truth is 0.7, the other parts say 0, the trees 1, in rows of which all else is known.
     assert float(forest.weights[0]) == pytest.approx(0.7, abs=0.01)
     assert moved.means[:, 0].mean().item() == pytest.approx(0.7, abs=0.01)
-    assert float(forest.class_weights[0]) > 0.9
+    weights = tuple(forest.class_weights[0].tolist())
+    pooled = TreeShares(np.array([[0.9, 0.1]]), np.ones((1, 1)), weights).pool(
+        np.full((1, 2), 0.5), np.array([0.6, 0.4])
+    )
+    assert pooled[0, 1] == pytest.approx(0.1, abs=0.01)
     assert float(forest.spread[0]) == pytest.approx(0.5), "no error is left"
+
+
+def test_trees_grow_from_rows_that_are_filled_without_the_cell_they_predict():
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(200, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(200, 4, generator=generator, dtype=torch.float64)
+    values = (
+        root @ torch.tensor([[1.0, 0.5, 1.0, 0.0], [0.0, 1.0, 1.0, 1.0]]).double() + 0.3 * noise
+    )
+    observed = torch.rand(200, 4, generator=generator) < 0.7
+    model = vfg.GaussianVFG(vfg.Graph.star(dict.fromkeys("abcd", 1), width=2))
+    model.fit(torch.where(observed, values, torch.nan))
+    linear, ids = mean_function(model), torch.arange(200)
+    known = torch.where(observed, values, 0.0)
+    filled = linear(known, observed, ids)
+    labels, copies = torch.zeros(200, 0), torch.arange(200)
+    table = TreeTable([1] * 4, known, observed, filled, [], labels, copies, None, linear)
+    hidden = observed.clone()
+    hidden[:, 1] = False
+    expected = linear(known, hidden, ids)
+    expected[:, 1] = filled[:, 1]
+    torch.testing.assert_close(table.without([1]), expected)
+    assert (expected - filled).abs().max() > 0.1, "filled cells know the one that is predicted"
+
+
+def test_probabilities_are_pooled_as_the_formula_says():
+    generator = np.random.default_rng(0)
+    others, shares = generator.dirichlet(np.ones(3), (2, 5))
+    trust, pi = generator.random((5, 1)), np.array([0.5, 0.3, 0.2])
+    pooled = TreeShares(shares, trust, (0.4, 0.7)).pool(others, pi)
+    for row, e in enumerate(trust[:, 0]):
+        votes = 0.9 * shares[row] + 0.1 * pi
+        odds = pi * (others[row] / pi) ** (1 - e + 0.4 * e) * (votes / pi) ** (0.7 * e)
+        np.testing.assert_allclose(pooled[row], odds / odds.sum())
+    mixed = TreeShares(shares, trust, (0.5,)).pool(others, pi)  # of files of earlier versions
+    np.testing.assert_allclose(mixed, others + 0.5 * trust * (shares - others))
 
 
 @pytest.mark.parametrize("target", ["odd", "number"])
@@ -126,6 +168,42 @@ def test_trees_find_interactions_that_other_parts_miss(target):
             places = (truth == "yes").to_numpy().astype(int)
             losses.append(-np.log(shares[np.arange(len(shares)), places]).mean())
     assert losses[1] < 0.7 * losses[0]
+
+
+def steps_and_noise(rows=800):
+    """Columns of numbers: a third one jumps by the product of the signs of two others."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1.0, 1.0, (rows, 3))
+    x[:, 2] = np.sign(x[:, 0] * x[:, 1]) + 0.1 * x[:, 2]
+    hidden = generator.random(x.shape) < [0.02, 0.02, 0.3]
+    return x, np.where(hidden, np.nan, x), hidden
+
+
+def test_tables_of_numbers_have_trees_where_they_reduce_the_error(tmp_path):
+    whole, table, hidden = steps_and_noise()
+    errors = []
+    for trees in (0, None):
+        imputer = VFGImputer(members=1, steps=5, mixtures=0, neighbours=0, trees=trees).fit(table)
+        errors.append(np.square(imputer.transform(table) - whole)[hidden[:, 2], 2].mean())
+    assert errors[1] < 0.7 * errors[0]
+    loaded = loads(dumps(imputer.model_))
+    assert torch.equal(loaded.forest.limits, imputer.model_.forest.limits)
+    assert np.array_equal(loaded.fill(table), imputer.model_.fill(table))
+    assert VFGImputer(effort="fast").fit(table).model_.forest is None, "they would take too long"
+
+
+def test_trees_of_numbers_move_means_little_further_than_at_held_out_cells():
+    forest = Forest([0, 1], 2, 2, [], ([0, 1], []), 1, 1, 1, limited=True)
+    forest.feature.fill_(-1)
+    forest.output.copy_(torch.tensor([9.0]))
+    rows = 200
+    shown = torch.arange(2).expand(rows, 2) == 1
+    means = torch.linspace(7.0, 9.0, rows, dtype=torch.float64)[:, None].repeat(1, 2)
+    cells = torch.arange(rows), means + 0.5, shown, (~shown).double(), means, list[None]()
+    fit_weights(forest, {k: torch.ones(rows, 1) for k in range(2)}, [HeldOutRows(*cells)], [])
+    assert forest.limits.tolist() == pytest.approx([3.0, 3.0]), "1.5 times 2"
+    far = torch.tensor([[0.0, 8.5]], dtype=torch.float64)
+    assert forest.step(forest.votes(far), far)[0].tolist() == pytest.approx([3.0, 0.5])
 
 
 def test_without_evidence_trees_change_nothing(fitted):
@@ -155,6 +233,31 @@ def test_answers_with_trees_are_the_same_in_files_batches_and_fits(fitted, tmp_p
     one = imputer.model_.infer(table.iloc[3].dropna().to_dict(), ["number"], padded=False)
     many = imputer.model_.infer(table[3:4], ["number"])
     assert one.mean["number"][0] == pytest.approx(many.mean["number"][0], rel=1e-5)
+
+
+def test_sets_of_categories_grow_with_the_level_and_hold_observed_ones_alone(fitted, tmp_path):
+    imputer, _, table, hidden = fitted
+    sets = imputer.predict_set(table)
+    wide, shares = imputer.predict_set(table, 0.99), imputer.predict_proba(table)
+    assert list(sets) == ["one", "two", "odd"]
+    for label, chosen in sets.items():
+        rows = hidden[:, list(table).index(label)]
+        assert chosen.index.equals(table.index)
+        assert (chosen.to_numpy() <= wide[label].to_numpy()).all()
+        best = shares[label].to_numpy().argmax(1)
+        assert chosen.to_numpy()[np.arange(len(table)), best].all()
+        assert (chosen[~rows].sum(axis=1) == 1).all()
+    assert (wide["odd"].sum(axis=1) == 2).any()
+    vfg.save(imputer, tmp_path / "model.vfg")
+    again = vfg.load(tmp_path / "model.vfg")
+    same = again.category_sets("odd", shares["odd"].to_numpy(), 0.9)
+    np.testing.assert_array_equal(same, sets["odd"].to_numpy())
+    again.set_thresholds = None  # as in files of earlier versions
+    summed = again.category_sets("odd", shares["odd"].to_numpy(), 0.9)
+    held = np.where(summed, shares["odd"].to_numpy(), 0.0).sum(1)
+    assert (held >= 0.9 - 1e-9).all()
+    with pytest.raises(ValueError, match="level"):
+        imputer.predict_set(table, 1.5)
 
 
 def test_draws_go_with_the_means_and_probabilities_of_trees(fitted):

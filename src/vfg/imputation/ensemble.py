@@ -121,6 +121,7 @@ class Ensemble(CachedModule):
     pooling: Tensor | None
     slopes: Tensor | None
     drawing: Tensor | None
+    set_thresholds: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -151,6 +152,7 @@ class Ensemble(CachedModule):
         for name in ("pooling", "departures", "drawing"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("slopes", parts.mechanism.slopes)
+        self.register_buffer("set_thresholds", parts.set_thresholds)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 
@@ -211,7 +213,7 @@ class Ensemble(CachedModule):
             return replace(stacked, means=self.with_relations(means, values, observed))
         votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
         weights = (self.forest.weights * trust).clamp(max=1.0)
-        moved = means + weights * (votes.means - means)
+        moved = means + weights * self.forest.step(votes, means)
         moved = self.with_relations(torch.where(observed, means, moved), values, observed)
         return Prediction(moved, stacked.votes, votes.shares, trust)
 

@@ -164,14 +164,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained. "best" takes two to three times as long as "balanced". Counts and
-            steps that are given take precedence.
+            members are trained; "balanced" trains none where they promise little. "best" takes
+            two to three times as long as "balanced". Counts and steps that are given take
+            precedence.
         members: how many nonlinear models are averaged.
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
-        trees: how many trees predict every column of a table with categories from the others, at
-            most, in a second stage; 0 for none. Tables of numbers alone have none.
+        trees: how many trees predict every column from the others, at most, in a second stage; 0
+            for none. Tables of numbers alone have none at effort "fast".
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
@@ -316,7 +317,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
         weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed, weights)
+        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -360,7 +361,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.encode(table), settings.seed, weights)
+        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample
@@ -566,6 +567,37 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             name: pandas.DataFrame(chances, index=index, columns=list(answer.categories[name]))
             for name, chances in answer.probabilities.items()
         }
+
+    @available_if(_has_categories)  # type: ignore[untyped-decorator]
+    def predict_set(self, X: Any, level: float = 0.9) -> dict[Any, Any]:
+        r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
+
+        A set has the categories with a probability of at least $t$, and the most probable one.
+        Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
+        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
+        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        set of a column with two categories is one of them or both. Where the most probable one
+        is right more often than $L$, all sets have one category. A model without held-out
+        cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
+
+        Args:
+            X: a table with the columns that were fitted.
+            level: how often a set holds the truth.
+
+        Returns:
+            For every column of categories a frame of pandas with a column per category and the rows
+            of X: whether the category is in the set. An observed category is alone in its set.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_share("level", level)
+        chances = self.predict_proba(X)
+        sets = dict(chances)
+        for label, shares in chances.items():
+            chosen = self.model_.category_sets(label, shares.to_numpy(), level)
+            sets[label] = type(shares)(chosen, shares.index, shares.columns)
+        return sets
 
     def embed(self, X: Any) -> Array:
         """The latent states of the root, `(rows, width)`.

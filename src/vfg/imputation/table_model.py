@@ -22,7 +22,14 @@ from vfg.gaussian.conditional_means import ExactMeans
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
 from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
-from vfg.imputation.categories import CategoryColumn, Section, category_columns
+from vfg.imputation.categories import (
+    SET_LEVELS,
+    CategoryColumn,
+    Section,
+    TreeShares,
+    category_columns,
+    choose_sets,
+)
 from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
@@ -43,7 +50,7 @@ from vfg.inputs import ArrayLike, Name, as_weights
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.categorical import CategoricalEncoding
-from vfg.tables.cells import Array, Label, as_objects
+from vfg.tables.cells import Array, Label, Mask, as_objects
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding, nearest_values
@@ -682,6 +689,11 @@ class TableModel(Ensemble):
         """The modelled columns of a table's matrix, and which entries are evidence."""
         return self.encoding.evidence(table, self.columns)
 
+    def fitted_matrix(self, table: Table) -> tuple[Tensor, Tensor]:
+        """The same of rows that were fitted, whose code points do not come from their own row."""
+        values, observed = self.encoding.training_matrix(table)
+        return values[:, self.columns], observed[:, self.columns]
+
     def spread_out(self, values: Tensor) -> Array:
         """A matrix of all columns from one `(..., modelled columns)`."""
         whole = np.zeros((*values.shape[:-1], self.encoding.width))
@@ -855,11 +867,26 @@ class TableModel(Ensemble):
         if self.forest is not None and prediction.trees is not None:
             assert prediction.trust is not None
             shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
-            own = self.forest.class_weights[place].item() * prediction.trust.numpy()
-            trees = shares, np.minimum(own, 1.0)
+            own = self.forest.class_weights[place].reshape(-1).tolist()
+            if place in self.forest.categories:
+                trees = TreeShares(shares, prediction.trust.numpy(), tuple(own))
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
         return Section(column, means, covariances, start, votes, weights, trees=trees)
+
+    def category_sets(self, label: Label, probabilities: Array, level: float) -> Mask:
+        """Which categories are in the sets of a level, `(rows, categories)`.
+
+        Args:
+            label: of a column of categories.
+            probabilities: of its categories, `(rows, categories)`.
+            level: the share of cells whose category is in its set.
+        """
+        place = list(self.category_sections).index(label)
+        thresholds = (
+            None if self.set_thresholds is None else self.set_thresholds[place].cpu().numpy()
+        )
+        return choose_sets(probabilities, level, thresholds)
 
     @cached_property
     def priors(self) -> dict[Label, Section]:
@@ -994,6 +1021,7 @@ class TableModel(Ensemble):
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
+            **({} if self.set_thresholds is None else {"sets": len(self.set_thresholds)}),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
             **({"constraints": list(self.constraints)} if self.constraints else {}),
@@ -1015,6 +1043,7 @@ class TableModel(Ensemble):
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
         slopes = torch.zeros(len(columns), dtype=torch.float64)
+        sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
             mixtures=[Mixture.from_dict(mixture) for mixture in description["mixtures"]],
@@ -1024,6 +1053,7 @@ class TableModel(Ensemble):
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
             mechanism=Mechanism(slopes if description.get("slopes") else None),
+            set_thresholds=sets if "sets" in description else None,
         )
         model.set_parts(len(columns), parts)
         if not description.get("noisy"):
