@@ -9,7 +9,7 @@ EVERYTHING := .venv/.everything
 .PHONY: help demo test test-all format bench matrix sbom release-check docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -18,8 +18,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 $(EVERYTHING): $(INSTALLED)
-	@echo "installing what only the slow tests need: ray, playwright and axe"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all]' playwright axe-playwright-python
+	@echo "installing what only the slow tests need: ray, dask, spark, playwright and axe"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,all,dask,spark]' 'moto[server]' s3fs playwright axe-playwright-python
 	touch $@
 
 demo: $(INSTALLED) ## run the demonstration

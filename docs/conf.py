@@ -114,6 +114,11 @@ def link_names(app, doctree, page):
         link += literal
 
 
+def skip_generated(app, what, name, thing, skip, options):
+    """Leave out the methods that scikit-learn adds to route `sample_weight`; it documents them."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
 def write_notebooks(app, failure):
     """Write every guide with code as a notebook beside the pages, under `notebooks/`."""
     if failure or app.builder.format != "html":
@@ -160,6 +165,7 @@ def setup(app):
     """Connect what is above."""
     # Before napoleon, which would split a formula at its colon.
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=400)
+    app.connect("autodoc-skip-member", skip_generated)
     app.connect("doctree-resolved", link_names)
     app.connect("html-page-context", offer_notebook)
     app.connect("build-finished", write_notebooks)

@@ -202,7 +202,8 @@ def test_notebooks_are_their_pages(name):
     assert path.stat().st_size < 100_000
     cells, printed = committed(name)
     wanted = notebooks.cells_of(notebooks.GUIDES[name])
-    assert [c["source"] for c in cells] == [c["source"] for c in wanted]
+    same = [c["source"] for c in cells] == [c["source"] for c in wanted]
+    assert same, f"the page has changed; run: python tools/notebooks.py {name}"
     assert any(printed)
     assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
 

@@ -6,7 +6,7 @@ All methods know the DAG. Baselines regress y on x and its adjustment set (the c
 average the prediction at do(x) over the rows: boosted trees on complete rows, on the whole table
 (they take missing cells), and on iteratively filled tables; linear regression on filled tables; and
 boosted trees without adjustment. Truth is simulated with 200,000 rows. Settings of vfg were chosen
-on seed 50 of two systems.
+on other seeds, 50 to 52, of the same systems.
 """
 
 from __future__ import annotations

@@ -6,11 +6,14 @@ the test rows alone; NLL is importance-weighted on 2,000 of them.
 
     python -m experiments.paper.image_ablation                 on a GPU, 40 s per variant
     python -m experiments.paper.image_ablation --variants ...  some, beside those of the last run
+    python -m experiments.paper.image_ablation --merge A B     those of some folders as one file
     python -m experiments.paper.image_ablation --quick         small digits on a CPU
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import vfg
@@ -68,19 +71,27 @@ def main() -> None:
         variants={"nargs": "*", "choices": list(VARIANTS), "default": list(VARIANTS)},
         steps={"type": positive, "default": 5000, "help": "of training per variant"},
         draws={"type": positive, "default": 500, "help": "per row, for NLL"},
-        collect={"action": "store_true", "help": "only write what earlier runs found"},
+        merge={"nargs": "*", "type": Path, "help": "folders of runs, put together into one file"},
     )
+    if given.merge:
+        runs = [json.loads((folder / "image_ablation.json").read_text()) for folder in given.merge]
+        rows = {name: row for run in runs for name, row in run["variants"].items()}
+        rows = {name: rows[name] for name in VARIANTS if name in rows}
+        seconds = round(sum(row["train_seconds"] for row in rows.values()), 1)
+        command = runs[0]["command"].partition(" --variants")[0]
+        joined = {"variants": rows, "seconds": seconds, "command": command}
+        print(given.write("image_ablation", runs[0] | joined))
+        return
     folder = (given.output or TRIALS) / "image_ablation_parts"
     folder.mkdir(parents=True, exist_ok=True)
     cells = Cells(folder / "cells.jsonl")
-    if not given.collect:
-        images = binary("digits" if given.quick else "mnist")
-        budget = Budget(0.0, 60 if given.quick else given.steps, 64 if given.quick else 256)
-        for name in given.variants:
-            row = measure(VARIANTS[name], images, budget, 20 if given.quick else given.draws)
-            cells.add({"variant": name}, row)
-            print(name, row, flush=True)
-    cells = Cells(cells.file)  # with what other processes found
+    images = binary("digits" if given.quick else "mnist")
+    budget = Budget(0.0, 60 if given.quick else given.steps, 64 if given.quick else 256)
+    for name in given.variants:
+        row = measure(VARIANTS[name], images, budget, 20 if given.quick else given.draws)
+        cells.add({"variant": name}, row)
+        print(name, row, flush=True)
+    cells = Cells(cells.file)  # with what processes beside this one found
     found = {name: cells.get({"variant": name}) for name in VARIANTS}
     rows = {
         name: {k: v for k, v in row.items() if k != "key"} for name, row in found.items() if row

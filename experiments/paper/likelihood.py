@@ -373,7 +373,7 @@ def main() -> None:
         file = (given.output or FOLDER) / "likelihood.json"
         runs = [json.loads((folder / "likelihood.json").read_text()) for folder in given.merge]
         described = merge(runs, json.loads(file.read_text()))
-        given.write("likelihood", described | {"machine": runs[0]["machine"]})
+        print(given.write("likelihood", described))
         return
     given.draws = given.draws or (100 if given.quick else 500)
     names = ["digits"] if given.quick else given.data

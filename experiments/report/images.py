@@ -91,7 +91,7 @@ def likelihood(found: Found) -> str:
 def _section(name: str, found: Found) -> str:
     source, models = found["source"], found["models"]
     lines = [
-        f"### {source[0].upper()}{source[1:]}, {plural(len(found['seeds']), 'seed')}",
+        f"### {_capital(source)}, {plural(len(found['seeds']), 'seed')}",
         table(RUNS, [{**row, "name": model} for model, row in models.items()]),
         _verdict(models),
     ]
@@ -201,10 +201,9 @@ def likelihood_benchmark(found: Found) -> str:
         if {before, after} <= set(models) and models[before]["steps"] == models[after]["steps"]
     ]
     header = ["option", "added to", "change of -ELBO", "change of NLL"]
-    data = found["data"][0].upper() + found["data"][1:]
     return fill(
         "likelihood_benchmark",
-        **{**found, "data": data},
+        **{**found, "data": _capital(found["data"])},
         title=", short budget" if vae and models[vae]["elbo"][0] > GOOD_VAE else "",
         table=table(MODELS, [{**row, "name": name} for name, row in models.items()]),
         verdict=verdict,
@@ -214,6 +213,33 @@ def likelihood_benchmark(found: Found) -> str:
             [[name, f"{value:.2f}"] for name, value in found["surrogate"].items()],
         ),
     )
+
+
+VARIANTS = {
+    "change": "{name}",
+    "-ELBO": "{elbo:.2f}",
+    "NLL": "{nll:.2f}",
+    "-ELBO, training rows": "{train:.2f}",
+    "change of -ELBO": "{by_elbo:+.2f}",
+    "change of NLL": "{by_nll:+.2f}",
+    "million parameters": lambda row: f"{row['parameters'] / 1e6:.2f}",
+}
+
+
+def image_ablation(found: Found) -> str:
+    """What single changes of the encoding edge bring in short runs."""
+    variants = found["variants"]
+    chosen = variants["as chosen"]
+    records = [
+        {**row, "name": name, **{f"by_{what}": row[what] - chosen[what] for what in MEASURES}}
+        for name, row in variants.items()
+    ]
+    fields = {"data": _capital(found["data"]), "steps": chosen["steps"]}
+    return fill("image_ablation", **{**found, **fields}, table=table(VARIANTS, records))
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 ASKED = {

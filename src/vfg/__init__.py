@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel, VampPrior
     from vfg.flows import Bottleneck, Coupling, Linear, LinearStart, Spline
     from vfg.gaussian import GaussianSettings, GaussianVFG
-    from vfg.graph import Edge, Graph, Node
+    from vfg.graph import Edge, Graph, Network, Node
     from vfg.graph.files import read_graph
     from vfg.imputation.rubin import pool
     from vfg.imputation.settings import ImputerSettings
@@ -33,7 +33,7 @@ _NAMES = {
     "objectives.bound": ("Bound",),
     "flows": ("Bottleneck", "Coupling", "Linear", "LinearStart", "Spline"),
     "gaussian": ("GaussianSettings", "GaussianVFG"),
-    "graph": ("Edge", "Graph", "Node"),
+    "graph": ("Edge", "Graph", "Network", "Node"),
     "graph.files": ("read_graph",),
     "inference": ("Answer", "Model"),
     "distributions.likelihoods": ("Bernoulli", "Categorical", "Gaussian"),
@@ -114,6 +114,7 @@ __all__ = [
     "Masking",
     "Mixture",
     "Model",
+    "Network",
     "Node",
     "Normal",
     "PerLabel",

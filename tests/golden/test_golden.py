@@ -9,6 +9,7 @@ import pytest
 from golden.asking import answers, assert_same, plain, table_to_score
 
 import vfg
+from vfg.modelfile.container import SCHEMA, read_contents
 
 FOLDER = Path(__file__).parent / "v1"
 GOLDEN = json.loads((FOLDER / "answers.json").read_text())
@@ -20,6 +21,15 @@ def expected(name):
     """All answers, but those that `TableModel` gives about tables as they are."""
     found = GOLDEN[name]["answers"]
     return {key: found[key] for key in found if name not in TABLES or key not in ROWWISE}
+
+
+def test_every_schema_has_files():
+    """Files of every schema that was ever released are kept."""
+    folders = {path.name for path in Path(__file__).parent.glob("v*") if path.is_dir()}
+    assert folders == {f"v{number}" for number in range(1, SCHEMA + 1)}
+    for path in FOLDER.glob("*.vfg"):
+        with path.open("rb") as file:
+            assert read_contents(file, path.stat().st_size).fields["schema"] == 1
 
 
 def test_every_file_has_answers():

@@ -1,6 +1,7 @@
 """Contributions of observed cells: against regression, brute force over orders, and symmetry."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -154,3 +155,30 @@ def test_similar_rows_have_no_negative_zero():
     zeros = [row["a"] for _, row in why.similar if row.get("a") == 0.0]
     assert not np.signbit(zeros).any()
     assert "-0" not in str(why.similar)
+
+
+def test_values_are_those_of_transform_for_every_kind(table):
+    frame = table.assign(
+        year=np.where(table["size"] > 0, 2008.0, 1999.0),
+        whole=np.round(5 * table["size"]),
+        span=table["since"] - pd.Timestamp("2020-01-01"),
+    )
+    frame.loc[3] = np.nan
+    frame.loc[4, ["year", "whole", "span", "since"]] = np.nan
+    imputer = VFGImputer(effort="fast", random_state=0).fit(frame)
+    filled = imputer.transform(frame)
+    for row in (3, 4):
+        for column in ("year", "whole", "span", "since"):
+            why = imputer.explain(frame, row, column)
+            assert why.value == filled[column][row], column
+    date = r"without evidence it would be \d{4}-\d\d-\d\d\.$"
+    assert re.search(date, imputer.explain(frame, 3, "since").sentence)
+    assert "days" in imputer.explain(frame, 3, "span").sentence
+
+
+def test_columns_of_arrays_are_named_by_position(numbers):
+    cells = numbers.to_numpy().copy()
+    cells[0, 1] = np.nan
+    model = VFGImputer(bend=False).fit(cells).model_
+    frame = pd.DataFrame(cells, columns=["0", "1", "2"])
+    assert model.explain(frame, 0, 1).value == model.explain(cells, 0, 1).value

@@ -7,7 +7,7 @@ import torch
 import vfg
 from vfg.imputation.fitting import MatrixFit, Resources, _hold_out_sections, fit_members
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.imputation.plan import NeighbourPlan, Plan
+from vfg.imputation.plan import MixturePlan, NeighbourPlan, Plan
 from vfg.imputation.stacking import _means_without_own_row, member_means
 from vfg.training.model_stack import stack_models
 
@@ -172,6 +172,17 @@ def test_members_with_much_weight_are_trained_further(monkeypatch):
         monkeypatch.setattr("vfg.imputation.fitting.EXTENDED_WEIGHT", least)
         parts, _ = trained(values, observed, steps=25, more_steps=100)
         assert len(parts.history) == epochs
+
+
+def test_members_are_trained_where_a_step_to_the_linear_model_pays(monkeypatch):
+    values, observed = matrix()
+    sizes = {"mixtures": MixturePlan(2, 2, 100, 4, 3), "steps": 2}
+    for least, members in ((0.0, 2), (1.1, 0)):
+        monkeypatch.setattr("vfg.imputation.fitting.LEAST_GAIN", least)
+        parts, _ = trained(values, observed, adaptive=True, **sizes)
+        assert len(parts.members) == members
+        assert parts.combination.error is not None
+        assert len(trained(values, observed, **sizes)[0].members) == 2, "as the plan says"
 
 
 def test_members_that_do_not_calibrate_copy_the_first():

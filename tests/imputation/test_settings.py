@@ -86,7 +86,11 @@ def test_infinities_may_mark_missing_values():
         ),
         ({"budget": 0}, ValueError, "budget must be a positive number of seconds, but is 0"),
         ({"budget": float("nan")}, ValueError, "budget"),
-        ({"graph": {"a": 1}}, TypeError, "graph must be a vfg.Graph or None"),
+        (
+            {"graph": {"a": 1}},
+            TypeError,
+            "the graph must be a vfg.Graph, or what vfg.learn_graph returned",
+        ),
         ({"flow": vfg.Linear()}, TypeError, "flow must be a vfg.Coupling or None"),
         ({"schema": ["integer"]}, TypeError, "schema must be a mapping from columns to kinds"),
         ({"bounds": (0, 1)}, TypeError, "bounds must be a mapping"),

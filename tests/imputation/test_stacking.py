@@ -1,5 +1,7 @@
 """How parts join: against least squares by hand, and on tables of known kind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -405,6 +407,26 @@ def test_the_order_of_rows_does_not_decide_the_spread(monkeypatch):
         found = combining.fit_stacking(parts, values[rows], observed[rows], own)
         spreads.append(found.spread.mean().item())
     assert spreads[0] == pytest.approx(spreads[1], rel=0.15)
+
+
+def test_the_gain_of_a_step_to_the_linear_model_is_the_best_of_all_steps():
+    rows, columns = 50, 3
+    truth, counted = normals(rows, columns), (normals(rows, columns, seed=1) > 0).double()
+    single = torch.stack([truth + normals(rows, columns, seed=k) for k in range(2, 7)])
+    shown = counted == 0
+    held = HeldOutCells(0, torch.arange(rows), truth, shown, counted, single, torch.empty(0), None)
+    weights = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    stacking = replace(Stacking.of_members(columns), weights=weights)
+    parts = Parts(linears=[], combination=stacking, held_out=[held])
+    errors = [
+        float(((truth - single[1] - a * (single[2] - single[1])).square() * counted).sum())
+        for a in np.linspace(0.0, 1.0, 1001)
+    ]
+    gain = combining.gain_towards_linear(parts)
+    assert gain == pytest.approx(1.0 - min(errors) / errors[0], abs=1e-5)
+    held.single[2] = single[1] - (truth - single[1])  # away from the truth
+    assert combining.gain_towards_linear(parts) == 0.0
+    assert combining.gain_towards_linear(Parts(linears=[])) == 1.0
 
 
 class TestDepartures:

@@ -28,7 +28,7 @@ def straight(table):
 
 @pytest.fixture(scope="module")
 def curved(table):
-    return light().fit(table).model_
+    return light(trees=0).fit(table).model_
 
 
 @pytest.fixture(scope="module")

@@ -170,6 +170,42 @@ def test_trees_find_interactions_that_other_parts_miss(target):
     assert losses[1] < 0.7 * losses[0]
 
 
+def steps_and_noise(rows=800):
+    """Columns of numbers: a third one jumps by the product of the signs of two others."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1.0, 1.0, (rows, 3))
+    x[:, 2] = np.sign(x[:, 0] * x[:, 1]) + 0.1 * x[:, 2]
+    hidden = generator.random(x.shape) < [0.02, 0.02, 0.3]
+    return x, np.where(hidden, np.nan, x), hidden
+
+
+def test_tables_of_numbers_have_trees_where_they_reduce_the_error(tmp_path):
+    whole, table, hidden = steps_and_noise()
+    errors = []
+    for trees in (0, None):
+        imputer = VFGImputer(members=1, steps=5, mixtures=0, neighbours=0, trees=trees).fit(table)
+        errors.append(np.square(imputer.transform(table) - whole)[hidden[:, 2], 2].mean())
+    assert errors[1] < 0.7 * errors[0]
+    loaded = loads(dumps(imputer.model_))
+    assert torch.equal(loaded.forest.limits, imputer.model_.forest.limits)
+    assert np.array_equal(loaded.fill(table), imputer.model_.fill(table))
+    assert VFGImputer(effort="fast").fit(table).model_.forest is None, "they would take too long"
+
+
+def test_trees_of_numbers_move_means_little_further_than_at_held_out_cells():
+    forest = Forest([0, 1], 2, 2, [], ([0, 1], []), 1, 1, 1, limited=True)
+    forest.feature.fill_(-1)
+    forest.output.copy_(torch.tensor([9.0]))
+    rows = 200
+    shown = torch.arange(2).expand(rows, 2) == 1
+    means = torch.linspace(7.0, 9.0, rows, dtype=torch.float64)[:, None].repeat(1, 2)
+    cells = torch.arange(rows), means + 0.5, shown, (~shown).double(), means, list[None]()
+    fit_weights(forest, {k: torch.ones(rows, 1) for k in range(2)}, [HeldOutRows(*cells)], [])
+    assert forest.limits.tolist() == pytest.approx([3.0, 3.0]), "1.5 times 2"
+    far = torch.tensor([[0.0, 8.5]], dtype=torch.float64)
+    assert forest.step(forest.votes(far), far)[0].tolist() == pytest.approx([3.0, 0.5])
+
+
 def test_without_evidence_trees_change_nothing(fitted):
     imputer = fitted[0]
     answer = imputer.model_.infer({}, ["odd", "number"])

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import vfg
 from vfg.inputs import scale_cells
-from vfg.training import loop
+from vfg.training import loop, steps
 from vfg.training.data import Table, draw_held_out, fit_scaling
 from vfg.training.settings import RunSettings
 from vfg.training.steps import Steps
@@ -324,11 +324,40 @@ def test_a_budget_stops(monkeypatch):
     looks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: 1e-3 * next(looks))
     monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(steps, "time", clock)
     history = vfg.fit(small(), circle(), budget=0.3, progress=False, epochs=100_000)
     assert history.stopped == "budget"
     epoch = history[-1].seconds - history[-2].seconds
     assert 0.3 <= history[-1].seconds < 0.3 + epoch
     assert history[-1].rate < 0.1 * max(epoch.rate for epoch in history)
+
+
+def test_what_compiling_takes_of_a_budget_is_not_taken_from_the_rise_of_rate_and_beta(monkeypatch):
+    """By a clock on which the first step takes half of the budget, and others a thousandth."""
+    now, seen = [0.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(steps, "time", clock)
+
+    def pass_time(rows):
+        now[0] += 1e-3 if now[0] else 0.5
+        return rows
+
+    class Watched(loop.Run):
+        def _rate(self, step, begun):
+            seen.append((super()._rate(step, begun), self._beta(step, begun)))
+            return seen[-1][0]
+
+    monkeypatch.setattr(loop, "Run", Watched)
+    options = {"states": "sampled", "aggregation": "mean"}
+    settings = {"budget": 1.0, "epochs": 10_000, "warmup": 0.1, "schedule": "cosine", "rate": 1e-2}
+    vfg.fit(small(**options), circle(), augment=pass_time, progress=False, **settings)
+    rates, betas = zip(*seen, strict=True)
+    assert rates[3] < 0.3e-2, "the rate rises from almost nothing after the preparation"
+    assert max(rates) > 0.98e-2
+    assert rates[-1] < 1e-3
+    assert betas[3] < 0.1
+    assert betas[-1] == 1.0
 
 
 def test_layerwise_steps_touch_one_layer_of_edges():

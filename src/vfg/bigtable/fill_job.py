@@ -214,7 +214,8 @@ class _Job:
         with job_folder(folder, self._describe(format)) as place:
             suffix = next(suffix for suffix, known in SUFFIXES.items() if known == format)
             names = [f"part-{shard:05d}{suffix}" for shard in range(len(self._sizes))]
-            if isinstance(self.engine, ShardEngine) and not self.source.is_piped:
+            is_shared = isinstance(self.engine, ShardEngine) and self.engine.shared
+            if isinstance(self.engine, ShardEngine) and is_shared and not self.source.is_piped:
                 resumed = self._fill_shards_elsewhere(self.engine, place, names)
             else:
                 resumed = self._fill_shards(place, names, write)

@@ -189,8 +189,8 @@ class FitOptions:
     trees: int | None = option(
         None,
         FITTING,
-        f"Number of trees of every column of a table with categories; {BY_SIZE}. They store values "
-        "of the table in the model; 0 stores none.",
+        f"Number of trees of every column; {BY_SIZE}. They store values of the table in the model; "
+        "0 stores none.",
         min=0,
     )
     steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)

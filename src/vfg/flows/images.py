@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from functools import partial
 
 import torch
@@ -150,20 +151,58 @@ class ImageNetwork(Rounding):
         return f"edges={self.edges}, image={self.image}, dropout={self.dropout}"
 
 
-class ImageEncoder(Rounding):
-    """Gated residual convolutions from an image to some numbers, a network per edge.
+class TwoScales(Rounding, ABC):
+    """Gated residual convolutions between an image and some numbers, a network per edge.
 
-    Squares of 2 x 2 pixels become places with four channels; half of their side is the second
-    scale, with twice the channels; a linear map of all that is there ends it.
+    Squares of 2 x 2 pixels are places with four channels; half of their side is the second scale,
+    with twice the channels; a linear map joins all that is there with the numbers.
 
     Args:
         edges: number of networks in the stack.
         image: rows and columns, even numbers.
-        outputs: how many numbers.
+        numbers: how many numbers.
         channels: width of the layers at the first scale, per place.
         residual: gated residual layers at each scale.
-        dropout: rate at which the inputs of those, and of the linear map, are dropped in training.
+        dropout: rate at which the inputs of those, and of an encoder's linear map, are dropped in
+            training.
         generator: source of the random start; None means a fresh one with seed 0.
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        image: tuple[int, int],
+        numbers: int,
+        *,
+        channels: int,
+        residual: int,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.edges, self.image, self.dropout = edges, image, dropout
+        rows, columns = self.places = (image[0] // 2, image[1] // 2)
+        self.coarse_places = (-(-rows // 2), -(-columns // 2))
+        self.position = nn.Parameter(torch.zeros(edges, channels, *self.places))
+        self.build_layers(numbers, channels, residual, private_generator(generator))
+
+    @abstractmethod
+    def build_layers(
+        self, numbers: int, channels: int, residual: int, generator: torch.Generator
+    ) -> None:
+        """Build the layers in the order in which they are applied."""
+
+    def coarse_numbers(self, channels: int) -> int:
+        """How many numbers there are at the second scale."""
+        return 2 * channels * math.prod(self.coarse_places)
+
+    def place(self, x: Tensor) -> Tensor:
+        """Images at the first scale with what is learned of every place added."""
+        return x + self.position.to(x.dtype).flatten(0, 1)
+
+
+class ImageEncoder(TwoScales):
+    """From an image to numbers; see `TwoScales` for the arguments.
 
     Example:
         >>> encoder = ImageEncoder(3, (4, 6), 5, channels=8, residual=1)
@@ -171,49 +210,30 @@ class ImageEncoder(Rounding):
         torch.Size([3, 7, 5])
     """
 
-    def __init__(
-        self,
-        edges: int,
-        image: tuple[int, int],
-        outputs: int,
-        *,
-        channels: int,
-        residual: int,
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
+    def build_layers(
+        self, numbers: int, channels: int, residual: int, generator: torch.Generator
     ) -> None:
-        super().__init__()
-        generator = private_generator(generator)
-        self.edges, self.image, self.dropout = edges, image, dropout
-        self.places, coarse = _scales(image)
-        layers = partial(residual_layers, edges, dropout, generator)
-        self.first = GroupedConvolution(edges, 4, channels, generator)
-        self.position = nn.Parameter(torch.zeros(edges, channels, *self.places))
-        self.fine = layers(residual, channels)
-        self.down = GroupedConvolution(edges, channels, 2 * channels, generator, stride=2)
-        self.coarse = layers(residual, 2 * channels)
-        inputs = 2 * channels * math.prod(coarse)
-        self.last = StackedLinear(edges, inputs, outputs, generator=generator)
+        layers = partial(residual_layers, self.edges, self.dropout, generator, residual)
+        self.first = GroupedConvolution(self.edges, 4, channels, generator)
+        self.fine = layers(channels)
+        self.down = GroupedConvolution(self.edges, channels, 2 * channels, generator, stride=2)
+        self.coarse = layers(2 * channels)
+        inputs = self.coarse_numbers(channels)
+        self.last = StackedLinear(self.edges, inputs, numbers, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `(edges, batch, pixels)` to `(edges, batch, outputs)`."""
+        """Map `(edges, batch, pixels)` to `(edges, batch, numbers)`."""
         x = squeeze(x.to(self.position.dtype), self.image)
         x = to_images(round_to(x, self.precision), self.places)
-        x = self.fine(self.first(x) + self.position.to(x.dtype).flatten(0, 1))
+        x = self.fine(self.place(self.first(x)))
         x = from_images(self.coarse(self.down(x)), self.edges)
         x = dropout(x, self.dropout if self.training else 0.0, self.generator)
         numbers: Tensor = self.last(x, 1.0, self.precision)
         return numbers
 
 
-class ImageDecoder(Rounding):
+class ImageDecoder(TwoScales):
     """The way of an `ImageEncoder` back: numbers to an image, which starts at zero.
-
-    Args:
-        edges: number of networks in the stack.
-        image: rows and columns, even numbers.
-        inputs: how many numbers.
-        channels, residual, dropout, generator: as in `ImageEncoder`.
 
     Example:
         >>> decoder = ImageDecoder(3, (4, 6), 5, channels=8, residual=1)
@@ -221,44 +241,24 @@ class ImageDecoder(Rounding):
         torch.Size([3, 7, 24])
     """
 
-    def __init__(
-        self,
-        edges: int,
-        image: tuple[int, int],
-        inputs: int,
-        *,
-        channels: int,
-        residual: int,
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
+    def build_layers(
+        self, numbers: int, channels: int, residual: int, generator: torch.Generator
     ) -> None:
-        super().__init__()
-        generator = private_generator(generator)
-        self.edges, self.image, self.dropout = edges, image, dropout
-        self.places, self.coarse_places = _scales(image)
-        layers = partial(residual_layers, edges, dropout, generator)
-        outputs = 2 * channels * math.prod(self.coarse_places)
-        self.first = StackedLinear(edges, inputs, outputs, generator=generator)
-        self.coarse = layers(residual, 2 * channels)
-        self.up = GroupedConvolution(edges, 2 * channels, channels, generator, stride=-2)
-        self.position = nn.Parameter(torch.zeros(edges, channels, *self.places))
-        self.fine = layers(residual, channels)
-        self.last = GroupedConvolution(edges, channels, 4, generator)
+        layers = partial(residual_layers, self.edges, self.dropout, generator, residual)
+        outputs = self.coarse_numbers(channels)
+        self.first = StackedLinear(self.edges, numbers, outputs, generator=generator)
+        self.coarse = layers(2 * channels)
+        self.up = GroupedConvolution(self.edges, 2 * channels, channels, generator, stride=-2)
+        self.fine = layers(channels)
+        self.last = GroupedConvolution(self.edges, channels, 4, generator)
         nn.init.zeros_(self.last.weight)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map `(edges, batch, inputs)` to `(edges, batch, pixels)`."""
+        """Map `(edges, batch, numbers)` to `(edges, batch, pixels)`."""
         rows, columns = self.places
         x: Tensor = self.first(z.to(self.position.dtype), 1.0, self.precision)
         x = self.up(self.coarse(to_images(x, self.coarse_places)))[..., :rows, :columns]
-        x = self.fine(x + self.position.to(x.dtype).flatten(0, 1))
-        return unsqueeze(from_images(self.last(x), self.edges), self.image)
-
-
-def _scales(image: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows and columns of the squares of 2 x 2 pixels, and of half their side, rounded up."""
-    rows, columns = image[0] // 2, image[1] // 2
-    return (rows, columns), (-(-rows // 2), -(-columns // 2))
+        return unsqueeze(from_images(self.last(self.fine(self.place(x))), self.edges), self.image)
 
 
 def squeeze(x: Tensor, image: tuple[int, int]) -> Tensor:

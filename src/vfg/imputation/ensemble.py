@@ -213,7 +213,7 @@ class Ensemble(CachedModule):
             return replace(stacked, means=self.with_relations(means, values, observed))
         votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
         weights = (self.forest.weights * trust).clamp(max=1.0)
-        moved = means + weights * (votes.means - means)
+        moved = means + weights * self.forest.step(votes, means)
         moved = self.with_relations(torch.where(observed, means, moved), values, observed)
         return Prediction(moved, stacked.votes, votes.shares, trust)
 

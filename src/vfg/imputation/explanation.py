@@ -14,7 +14,7 @@ from vfg.graph.checks import suggestion
 from vfg.imputation.answers import axis_numbers, read_evidence
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import check_count
-from vfg.inference.variables import Variable, format_number, percent
+from vfg.inference.variables import Variable, days_of, format_number, percent
 from vfg.tables.cells import Array, Label
 from vfg.tables.numeric import NumericEncoding
 
@@ -89,12 +89,21 @@ class Explanation:
                 f"its probability is {show(self.total)}, and {show(self.start)} without evidence"
             )
         else:
-            start = f"without evidence it would be {show(self.start)}"
+            start = f"without evidence it would be {self.show_level(self.start)}"
         return f"{self.column} is filled with {show_value(self.value)}, {because}; {start}."
 
     def show(self, size: float) -> str:
-        """A size on the axis of `start` and `total` in words."""
-        return percent(size) if self.is_choice else format_number(size)
+        """A difference on the axis of `start` and `total` in words."""
+        if self.is_choice:
+            return percent(size)
+        days = isinstance(self.value, np.datetime64 | np.timedelta64)
+        return format_number(size) + (" days" if days else "")
+
+    def show_level(self, size: float) -> str:
+        """A point on that axis in words; dates as such."""
+        if isinstance(self.value, np.datetime64):
+            return str(np.datetime64(round(size), "D"))
+        return self.show(size)
 
     def show_signed(self, size: float) -> str:
         """A contribution in words."""
@@ -114,6 +123,8 @@ def show_value(value: Any) -> str:
         return format_number(float(value))
     if isinstance(value, np.datetime64):
         return str(value.astype("M8[D]"))
+    if isinstance(value, np.timedelta64):
+        return f"{format_number(float(days_of(np.array([value]))[0]))} days"
     return str(value)
 
 
@@ -130,7 +141,8 @@ def explain(
         known = column in model.encoding.schema
         hint = "it has one value only" if known else suggestion(str(column), map(str, labels))
         raise ValueError(f"column {column!r} cannot be explained; {hint.lstrip('; ')}")
-    cells = {own.label: own for own in map(view.column, range(len(view.labels)))}
+    # The view has the columns of the model in its order, perhaps under other labels.
+    cells = dict(zip(model.encoding.schema, map(view.column, range(len(view.labels))), strict=True))
     evidence = {
         label: cells[label].values[row]
         for label in labels
@@ -144,7 +156,7 @@ def explain(
     else:
         sizes, method = target.shapley(evaluations, np.random.default_rng(seed))
     order = sorted(evidence, key=lambda label: -abs(sizes[label]))
-    shift = target.move(row) if cells[column].missing[row] else 0.0
+    shift = target.fill(row, missing=bool(cells[column].missing[row]))
     return Explanation(
         column,
         target.value,
@@ -169,27 +181,25 @@ class _Target:
         answer = model.infer([evidence], [column])
         self.value = answer.mean[column][0]
         self.category = None
-        part = model.encoding.parts[column]
         if variable.kind == "choice":
             self.category = list(answer.categories[column]).index(self.value)
-        elif isinstance(part, NumericEncoding) and part.whole:
-            self.value = round(float(self.value))
         self.start, self.total = map(float, self.values([(), tuple(evidence)]))
 
-    def move(self, row: int) -> float:
-        """How far the answer moves because the cell is missing; the value follows."""
+    def fill(self, row: int, *, missing: bool) -> float:
+        """Set the value to what is filled in; how far it moves because the cell is missing."""
         from vfg.imputation.table_model import MissingCells
 
         model, part = self.model, self.model.encoding.parts[self.column]
-        rows = read_evidence(model, [self.evidence]).matrix
-        cells = MissingCells.of_rows(model, *rows, torch.tensor([row]))
-        place = places_of(model, self.column)[0]
-        if not isinstance(part, NumericEncoding) or not cells.moves(place):
+        if not isinstance(part, NumericEncoding):
             return 0.0
-        matrix = model.spread_out(cells.means())[:, model.encoding.sections[self.column]]
+        values, observed = read_evidence(model, [self.evidence]).matrix
+        cells = MissingCells.of_rows(model, values, observed, torch.tensor([row]))
+        moves = missing and cells.moves(places_of(model, self.column)[0])
+        filled = cells.means() if missing else model.fills(values, observed, cells.ids)
+        matrix = model.spread_out(filled)[:, model.encoding.sections[self.column]]
         self.value = part.decode(matrix)[0]
         unrounded = part.numbers(matrix) if part.clock is None else part.decode(matrix)
-        return float(axis_numbers(unrounded)[0]) - self.total
+        return float(axis_numbers(unrounded)[0]) - self.total if moves else 0.0
 
     def values(self, known: list[tuple[Label, ...]]) -> Array:
         """The answer for every set of known cells."""

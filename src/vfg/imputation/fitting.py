@@ -31,6 +31,7 @@ from vfg.imputation.plan import (
     EPOCH,
     EXTENDED_WEIGHT,
     FEWEST_ROWS,
+    LEAST_GAIN,
     MOST_COLUMNS,
     MOST_ROWS,
     ROW_MIXTURE_KINDS,
@@ -42,7 +43,14 @@ from vfg.imputation.progress import TRAINING, FitBar, limited_threads
 from vfg.imputation.relations import Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import KINDS, Parts, Stacking, fit_stacking, held_out_rows
+from vfg.imputation.stacking import (
+    KINDS,
+    Parts,
+    Stacking,
+    fit_stacking,
+    gain_towards_linear,
+    held_out_rows,
+)
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, fit_weights, grow_forest
 from vfg.inference import fit_calibration
@@ -203,6 +211,7 @@ def _fit_to_matrix(
         flow=settings.flow,
         steps=settings.steps,
         trees=settings.trees,
+        categories=bool(categories),
     )
     votes = not all(column.part.is_simplex for column in categories)
     parts = fit_members(
@@ -224,12 +233,7 @@ def _fit_to_matrix(
     parts.linear, parts.mechanism = linear, mechanism
     everything = labels._replace(places=labels.places[rows])
     held_out = held_out_rows(parts, categories, everything)
-    if (
-        plan.trees
-        and categories
-        and settings.structure is None
-        and not resources.is_past(TREE_SHARE)
-    ):
+    if plan.trees and settings.structure is None and not resources.is_past(TREE_SHARE):
         matrix = values, observed, everything.places
         held_out = _add_forest(
             parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
@@ -457,8 +461,9 @@ def fit_members(
     """Fit members, mixtures and row mixtures, and their stacking, within the time there is.
 
     Exact parts come first: they bring most per second. Members start linear and are trained
-    together to fill hidden cells; they come back on the CPU. Under a budget they are left out
-    where the stacked exact parts have used up the time.
+    together to fill hidden cells; they come back on the CPU. They are left out where the held-out
+    cells promise too little, if the plan says so, and where the stacked exact parts have used up
+    the time of a budget.
     Every member and every mixture has random held-out cells of its own. Row mixtures have none.
     The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
@@ -485,10 +490,11 @@ def fit_members(
         resources.bar.show_error(stacking.error)
         return stacking
 
-    exact = bool(parts.mixtures or parts.neighbours)
-    if exact and (not plan.members or resources.budget is not None) and members is None:
+    exact, early = bool(parts.mixtures or parts.neighbours), resources.budget is not None
+    if exact and (not plan.members or plan.adaptive or early) and members is None:
         parts.combination = weigh(parts)
-    if parts.combination is None or (plan.members and resources.is_left_for_members()):
+    pays = not plan.adaptive or gain_towards_linear(parts) >= LEAST_GAIN
+    if parts.combination is None or (plan.members and pays and resources.is_left_for_members()):
         own = members or task.start_members(linears or [], held)
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     assert parts.combination is not None
@@ -535,7 +541,7 @@ class MatrixFit:
         return _hold_out_sections(self.graph, self.observed, share, own, self.copies)
 
     def fit_linears(self, held: list[Tensor]) -> list[GaussianVFG]:
-        """Linear models without the held-out cells of every set, or of the first few in a hurry."""
+        """Linear models without the held-out cells of each set, or of a few under a budget."""
         linears: list[GaussianVFG] = []
         for k, own in enumerate(held):
             shown, start = self.observed & ~own, self.seed * 1009 + k

@@ -164,14 +164,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             and those with few different values, whose draws are such values, are recognised.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained. "best" takes two to three times as long as "balanced". Counts and
-            steps that are given take precedence.
+            members are trained; "balanced" trains none where they promise little. "best" takes
+            two to three times as long as "balanced". Counts and steps that are given take
+            precedence.
         members: how many nonlinear models are averaged.
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
             keep rows of the table in the model; 0 keeps none.
-        trees: how many trees predict every column of a table with categories from the others, at
-            most, in a second stage; 0 for none. Tables of numbers alone have none.
+        trees: how many trees predict every column from the others, at most, in a second stage; 0
+            for none. Tables of numbers alone have none at effort "fast".
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
@@ -316,7 +317,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = model.encoding.schema
         self.gaps_in_fit_ = table.missing.any(0)
         weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.encode(table), settings.seed, weights)
+        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -360,7 +361,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
         weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.encode(table), settings.seed, weights)
+        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample

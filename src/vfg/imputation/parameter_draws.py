@@ -28,9 +28,11 @@ MOST_COLUMNS = 64
 """Columns up to which parameters are drawn: a step solves a system of this size for every row."""
 FEWEST_CELLS = 20
 """Missing cells of a column from which departures of an ensemble are taken apart."""
-LEAST_NOISE, NOISE_FACTORS = 0.1, (0.5, 2.0)
+LEAST_NOISE, NOISE_FACTORS = 0.1, (1.0, 2.0)
 """The least share of the variance of the Normal model that draws keep beside nonlinear departures,
-and bounds of the factors that scale the draws of an ensemble."""
+and bounds of the factors that scale the draws of an ensemble. They are calibrated at held-out
+cells, so that none are made narrower: at 0.5, draws of a mixed table were 0.80 times as wide as
+their errors, and 80 % of the true numbers lay where 87 % should (1.01 and 88 % at 1)."""
 EM_STEPS = 40
 """Iterations of EM before the first draw."""
 BURN_IN, THINNING = 40, 12

@@ -455,6 +455,26 @@ def held_out_rows(
     return held_out
 
 
+def gain_towards_linear(parts: Parts) -> float:
+    """The share of squared errors at held-out cells that a step to the linear model removes.
+
+    Each cell is predicted by one part of a kind. Members start at the linear model, so there is
+    little for them to add where its predictions do not even reduce the variance of single parts.
+    1 without a combination or a linear model.
+    """
+    stacking = parts.combination
+    if stacking is None or parts.linears is None:
+        return 1.0
+    sums = torch.zeros(3, dtype=torch.float64)  # of products, and squares of both
+    for one in parts.held_out:
+        stacked = stacking.factors * clip(torch.einsum("k,krc->rc", stacking.weights, one.single))
+        left, step = clip(one.values) - stacked, one.single[KINDS.index("linear")] - stacked
+        for place, product in enumerate((left * step, step * step, left * left)):
+            sums[place] += (product * one.counted).sum()
+    products, squares, errors = sums.clamp(min=0.0).tolist()
+    return float(products**2 / max(squares * errors, 1e-12))
+
+
 def _covariances(
     linear: GaussianVFG, values: Tensor, observed: Tensor, column: CategoryColumn
 ) -> Array:

@@ -689,6 +689,11 @@ class TableModel(Ensemble):
         """The modelled columns of a table's matrix, and which entries are evidence."""
         return self.encoding.evidence(table, self.columns)
 
+    def fitted_matrix(self, table: Table) -> tuple[Tensor, Tensor]:
+        """The same of rows that were fitted, whose code points do not come from their own row."""
+        values, observed = self.encoding.training_matrix(table)
+        return values[:, self.columns], observed[:, self.columns]
+
     def spread_out(self, values: Tensor) -> Array:
         """A matrix of all columns from one `(..., modelled columns)`."""
         whole = np.zeros((*values.shape[:-1], self.encoding.width))

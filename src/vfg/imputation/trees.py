@@ -63,12 +63,36 @@ WEIGHT_PRIOR = 30.0
 probabilities do."""
 COLUMN_PRIOR = 10.0
 """The same of the common weight in that of one column."""
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How trees are grown and weighed."""
+
+    share: float  # of the features that compete for a split
+    leaf: int  # rows of a leaf, at least
+    weight: float = WEIGHT
+    weight_prior: float = WEIGHT_PRIOR
+    column_prior: float = COLUMN_PRIOR
+
+
+MIXED = TreeSettings(1.0, 1)
+"""For tables with categories."""
+NUMERIC = TreeSettings(0.5, 3, 0.2, 100.0, 50.0)
+"""For tables of numbers, which the other parts predict well. On five tables for tuning, MCAR 50 %
+and MAR 30 %, 30 of these trees reduced the squared error by 0.8 % (worst +0.3 %) and took 10 % of
+the time of a fit; with the settings of tables with categories it was 0.3 % (+3.7 %) and 25 %."""
 SPREAD_PRIOR = 20.0
 """Weight of the prior that errors have the same size with trees, in cells."""
 LEAST_SPREAD = 0.5
 """The least factor of the width of draws."""
 MOST_WEIGHT = 1.25
 """The largest weight; rows of which more than four fifths are known then have trees alone."""
+STEP = 1.5
+"""How many times further than at held-out cells trees of tables of numbers may move a mean: rows
+that are unlike all others may end in a leaf of a few outliers. As `stacking.DEPARTURE`."""
+FEWEST_STEPS = 100
+"""Held-out cells below which a column takes the largest step of all columns."""
 ENTRIES = 2**20
 """Pairs of rows and trees that are computed together, which bounds memory."""
 
@@ -96,6 +120,7 @@ class Forest(nn.Module):
         nodes: of all trees.
         outputs: of all leaves.
         pooled: whether logarithms of probabilities are pooled; earlier versions mixed them.
+        limited: whether means are moved by no more than `limits`.
     """
 
     slopes: Tensor
@@ -109,6 +134,7 @@ class Forest(nn.Module):
     weights: Tensor
     class_weights: Tensor
     spread: Tensor
+    limits: Tensor | None
 
     def __init__(
         self,
@@ -121,6 +147,7 @@ class Forest(nn.Module):
         nodes: int,
         outputs: int,
         pooled: bool = True,
+        limited: bool = False,
     ) -> None:
         super().__init__()
         self.sizes, self.numbers, self.categories = list(sizes), list(grown[0]), list(grown[1])
@@ -140,6 +167,9 @@ class Forest(nn.Module):
         both = (len(sizes), 2) if pooled else (len(sizes),)  # of the other parts and of the trees
         self.register_buffer("class_weights", torch.zeros(both, dtype=double))
         self.register_buffer("spread", torch.ones(columns, dtype=double))
+        # None is no part of the state, so that files of earlier versions are complete.
+        limits = torch.zeros(columns, dtype=double) if limited else None
+        self.register_buffer("limits", limits)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Forest:
         """Move to another device, but not to another dtype: thresholds are no parameters."""
@@ -150,6 +180,11 @@ class Forest(nn.Module):
         """The share of the other columns that is known where one is missing, `(rows, 1)`."""
         known = observed[:, self.starts].double().sum(1, keepdim=True)
         return (known / max(len(self.starts) - 1, 1)).clamp(max=1.0)
+
+    def step(self, votes: Votes, means: Tensor) -> Tensor:
+        """From means to those of the trees, no further than the limits."""
+        step = votes.means - means
+        return step if self.limits is None else step.clamp(-self.limits, self.limits)
 
     def votes(
         self, filled: Tensor, wanted: Tensor | None = None, used: Mapping[int, Tensor] | None = None
@@ -211,6 +246,7 @@ class Forest(nn.Module):
             "nodes": len(self.feature),
             "outputs": len(self.output),
             "pooled": self.class_weights.ndim == 2,
+            **({} if self.limits is None else {"limited": True}),
         }
 
     @classmethod
@@ -229,6 +265,7 @@ class Growing:
 
     seed: int
     trees: int
+    settings: TreeSettings = MIXED
     feature: list[Array] = field(default_factory=list)
     threshold: list[Array] = field(default_factory=list)
     after: list[Array] = field(default_factory=list)
@@ -267,9 +304,10 @@ class Growing:
             drawn = generator.integers(len(names), size=min(len(names), MOST_DRAWN))
             counts = np.bincount(drawn, minlength=len(names))[group].astype(np.float64)
             # Every other tree of categories has half of the features at a split.
-            fewer = 1 + (tree % 2 if categories else 0)
+            share = 0.5 if categories and tree % 2 else self.settings.share
             model = kind(
-                max_features=min(MOST_FEATURES, max(1, len(kept) // fewer)),
+                max_features=min(MOST_FEATURES, max(1, int(share * len(kept)))),
+                min_samples_leaf=self.settings.leaf,
                 random_state=int(generator.integers(2**31 - 1)),
             )
             often = counts if weights is None else counts * weights[rows]
@@ -416,7 +454,8 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[in
         return None
     features = table.filled.numpy() @ slopes + offsets
     trees = plan_trees(len(known), len(numbers) + len(grown), most)
-    growing, groups = Growing(seed, trees), table.copies.numpy()
+    how = MIXED if table.categories else NUMERIC
+    growing, groups = Growing(seed, trees, how), table.copies.numpy()
     weights = None if table.weights is None else table.weights.numpy()
     for start in numbers:
         rows = np.flatnonzero(known[:, start])
@@ -429,7 +468,7 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, dict[in
         features = table.without(column.places).numpy() @ slopes + offsets
         growing.grow(features, own, rows, labels[rows], groups, sizes[place], weights)
     shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
-    forest = Forest(*shape, growing.nodes, growing.outputs)
+    forest = Forest(*shape, growing.nodes, growing.outputs, limited=not table.categories)
     growing.finish(forest)
     forest.slopes.copy_(torch.from_numpy(slopes))
     forest.offsets.copy_(torch.from_numpy(offsets))
@@ -471,7 +510,7 @@ def fit_weights(
     has_trees = (forest.levels != 0.0).any(0)
     has_trees[forest.numbers] = True
     sums = torch.zeros(3, columns, dtype=torch.float64)  # of products, and squares of both
-    cells = torch.zeros(columns, dtype=torch.float64)
+    cells, largest = torch.zeros(2, columns, dtype=torch.float64)
     trusts, steps, shares = list[Tensor](), list[Tensor](), list[Sequence[Tensor]]()
     for one in held_out:
         filled = torch.where(one.shown, one.values, one.means)
@@ -479,11 +518,15 @@ def fit_weights(
         votes, trust = forest.votes(filled, used=own), forest.trust(one.shown)
         left, step = one.values - one.means, trust * (votes.means - one.means)
         steps.append(step)
+        distances = (votes.means - one.means).abs() * one.counted * has_trees
+        largest = torch.maximum(largest, distances.amax(0))
         for row, product in enumerate((left * step, step * step, left * left)):
             sums[row] += (product * one.counted).sum(0)
         cells += one.counted.sum(0)
         trusts.append(trust)
         shares.append(votes.shares.split(forest.sizes, dim=1))
+    if forest.limits is not None:
+        forest.limits.copy_(STEP * _largest_steps(largest, cells))
     usual = float(torch.cat(trusts).mean()) if trusts else 1.0
     _set_weights(forest, sums * has_trees, cells, has_trees, usual)
     pooled = _fit_class_weights(forest, held_out, trusts, shares, frequencies)
@@ -491,6 +534,11 @@ def fit_weights(
         replace(one, means=one.means + forest.weights.clamp(max=1.0) * step, probabilities=own)
         for one, step, own in zip(held_out, steps, pooled, strict=True)
     ]
+
+
+def _largest_steps(largest: Tensor, cells: Tensor) -> Tensor:
+    """The largest steps by column; of all columns where a column has few cells."""
+    return torch.where(cells >= FEWEST_STEPS, largest, largest.max())
 
 
 def _fit_class_weights(
@@ -534,8 +582,10 @@ def _set_weights(
     `usual` is the mean trust at held-out cells, at which errors shrink as they do there.
     """
     products, squares, errors = sums
-    common = (products.sum() + WEIGHT_PRIOR * WEIGHT) / (squares.sum() + WEIGHT_PRIOR)
-    weights = (products + COLUMN_PRIOR * common.clamp(0.0, 1.0)) / (squares + COLUMN_PRIOR)
+    how = MIXED if forest.sizes else NUMERIC
+    common = products.sum() + how.weight_prior * how.weight
+    common = (common / (squares.sum() + how.weight_prior)).clamp(0.0, 1.0)
+    weights = (products + how.column_prior * common) / (squares + how.column_prior)
     forest.weights.copy_(weights.clamp(0.0, MOST_WEIGHT) * has_trees)
     after = errors - 2.0 * forest.weights * products + forest.weights.square() * squares
     prior = SPREAD_PRIOR * errors / cells.clamp(min=1.0)

@@ -8,12 +8,14 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from vfg.graph.checks import suggestion
 from vfg.serving.service import Service, decode_json
 from vfg.utils.extras import needs
 
@@ -247,6 +249,13 @@ def _schema(request: Handler) -> tuple[str, bytes]:
     return _as_json(request.server.service.describe())
 
 
+def _check_names(given: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Refuse what a request names and nobody reads."""
+    for name in given:
+        if name not in known:
+            raise ValueError(f"there is no {what} {name!r}; {suggestion(name, known)}")
+
+
 def _level(request: Handler) -> float | None:
     """The level of `?interval=0.9`."""
     given = parse_qs(urlsplit(request.path).query).get("interval")
@@ -270,6 +279,8 @@ def _wants_probabilities(request: Handler) -> bool:
 
 def _fill(request: Handler) -> tuple[str, bytes]:
     """Filled rows, with intervals and probabilities of the filled cells if wanted."""
+    given = parse_qs(urlsplit(request.path).query, keep_blank_values=True)
+    _check_names(given, ("interval", "probabilities"), "parameter")
     level, shares = _level(request), _wants_probabilities(request)
     service, body = request.server.service, request.read_body()
     if request.headers.get("Content-Type", JSON).split(";")[0].strip() == ARROW:
@@ -323,6 +334,8 @@ def _infer(request: Handler) -> tuple[str, bytes]:
     body = decode_json(request.read_body())
     if not isinstance(body, dict) or "given" not in body:
         raise ValueError('expected {"given": {"column": value}, "targets": [...], "level": 0.9}')
+    _check_names(parse_qs(urlsplit(request.path).query, keep_blank_values=True), (), "parameter")
+    _check_names(body, ("given", "targets", "level"), "field")
     given, level = body["given"], body.get("level", 0.9)
     if not isinstance(level, float) or not 0.0 < level < 1.0:
         raise ValueError(f"level must be a number between 0 and 1, but is {level!r}")

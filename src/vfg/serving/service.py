@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vfg.graph.checks import suggestion
+from vfg.tables.numeric import STEPS
 from vfg.utils.extras import needs
 
 if TYPE_CHECKING:
@@ -33,10 +34,14 @@ def to_json(value: Any) -> Any:
 
     Example:
         >>> to_json(np.float64("nan")), to_json(np.int64(3)), to_json(np.datetime64("2020-01-02"))
-        (None, 3, '2020-01-02')
+        (None, 3, '2020-01-02T00:00:00')
     """
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return None if np.isnat(value) else str(value)
+    if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
+        return None
+    if isinstance(value, np.datetime64):
+        return value.astype("M8[us]").item().isoformat()
+    if isinstance(value, np.timedelta64):
+        return str(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -72,6 +77,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.variables: dict[str, Variable] = dict(self.model.variables)
+        self._days = _columns_of_days(self.model)
         self._thread = threading.Thread(target=self._work, name="vfg fills", daemon=True)
         self._thread.start()
 
@@ -128,10 +134,25 @@ class Service:
             return None
         if isinstance(value, dict | list):
             raise ValueError(f"row {row}: column {name!r} takes one value, but got {value!r}")
+        if self._is_kept(name, value):
+            return value
         try:
             return self.variables[name].parse(value)
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from None
+
+    def _is_kept(self, name: str, value: Any) -> bool:
+        """Whether a cell is kept and is no evidence: an identifier or an unseen category."""
+        variable = self.variables[name]
+        if variable.kind != "choice" or (not variable.idle and value in variable.categories):
+            return False
+        known = {type(category) for category in variable.categories}
+        return known <= {type(value)} and (variable.idle or known == {str})
+
+    def _format(self, name: str, value: Any) -> Any:
+        """A cell of an answer; dates of whole days without a time."""
+        cell = to_json(value)
+        return cell[:10] if name in self._days and isinstance(cell, str) else cell
 
     def fill(self, rows: Sequence[Row]) -> Future[pyarrow.Table]:
         """The filled rows as an Arrow table, when their turn has come."""
@@ -159,7 +180,11 @@ class Service:
                 raise ValueError(f"there is no column {name!r}; {hint}")
         kinds = {name: self.variables[name].kind == "choice" for name in targets}
         with self._lock:
-            answer = self.model.infer(list(rows), list(targets))
+            evidence = [
+                {k: x for k, x in row.items() if not (is_missing(x) or self._is_kept(k, x))}
+                for row in rows
+            ]
+            answer = self.model.infer(evidence, list(targets))
             means = answer.mean
             ends = answer.interval(level) if not all(kinds.values()) else None
             shares = answer.probabilities if any(kinds.values()) else None
@@ -175,11 +200,12 @@ class Service:
             elif ends is not None:
                 low, high = _flat(ends[0][name]), _flat(ends[1][name])
                 parts = [
-                    {"interval": [to_json(a), to_json(b)]} for a, b in zip(low, high, strict=True)
+                    {"interval": [self._format(name, a), self._format(name, b)]}
+                    for a, b in zip(low, high, strict=True)
                 ]
             for k, row in enumerate(rows):
                 if is_missing(row.get(name)):
-                    answers[k][name] = {"mean": to_json(centre[k]), **parts[k]}
+                    answers[k][name] = {"mean": self._format(name, centre[k]), **parts[k]}
                 else:
                     answers[k][name] = {"given": row[name]}
         return answers
@@ -206,7 +232,7 @@ class Service:
         """The rows of a filled table, whole numbers without a point."""
         columns: dict[str, Iterable[Any]] = {}
         for name in table.column_names:
-            cells = [to_json(cell) for cell in table[name].to_pylist()]
+            cells = [self._format(name, cell) for cell in table[name].to_pylist()]
             variable = self.variables.get(name)
             if variable is not None and variable.kind == "integer":
                 cells = [cell if cell is None else round(cell) for cell in cells]
@@ -248,6 +274,22 @@ class Service:
         for table, future in batch:
             future.set_result(filled.slice(start, len(table)))
             start += len(table)
+
+
+def _columns_of_days(model: Any) -> set[str]:
+    """The columns of dates without times, as far as the fitted table tells."""
+    encoding = getattr(model, "encoding", None)
+    clocks = {
+        str(label): getattr(part, "clock", None)
+        for label, part in ({} if encoding is None else encoding.parts).items()
+    }
+    a_day = np.ones((), "m8[D]")
+    days = {unit: int(a_day.astype(f"m8[{unit}]").astype(np.int64)) for unit in STEPS}
+    return {
+        name
+        for name, clock in clocks.items()
+        if clock is not None and clock.kind == "M" and clock.step == days.get(clock.unit)
+    }
 
 
 def _flat(values: Any) -> list[Any]:

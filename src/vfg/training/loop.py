@@ -484,8 +484,13 @@ class Run:
         """The share of the run that is over before a step."""
         done = step / (self.steps.number * self.settings.epochs)
         if self.settings.budget is not None:
-            spent = self.elapsed if self.world.size > 1 else time.monotonic() - begun
-            done = max(done, spent / self.settings.budget)
+            is_alone = self.world.size == 1
+            spent = time.monotonic() - begun if is_alone else self.elapsed
+            # Compiling takes as long as the rise of the rate and of β: steps after it would begin
+            # at their full height, and states ran away. Several processes have to agree on it.
+            before = self.steps.preparation if is_alone else 0.0
+            left = max(self.settings.budget - before, 1e-9)
+            done = max(done, (spent - before) / left)
         return min(done, 1.0)
 
     def _beta(self, step: int, begun: float) -> float:

@@ -15,6 +15,7 @@ from vfg.flows.images import GroupedConvolution
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,
+    WARM_UP,
     Loss,
     Recorder,
     Replayed,
@@ -72,6 +73,8 @@ class Steps:
         self.recorder = Recorder(device, [self.generator]) if is_recorded else None
         self.may_compile = settings.compile == "auto" and world.size == 1
         self.kinds: dict[tuple[bool, int], Replayed] = {}
+        self.preparation = 0.0
+        """Seconds of the first steps of every kind, which compile, try out kernels and record."""
 
     def epoch(
         self,
@@ -100,7 +103,7 @@ class Steps:
                 if beta(step) != weight:
                     weight = beta(step)
                     self.beta.fill_(weight)
-                self.kind(step)()
+                self._take(self.kind(step))
                 self.average.update(step)
         self.model.eval()
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
@@ -109,6 +112,13 @@ class Steps:
         if self.may_compile and not is_new:
             self._decide(number + 1, (time.monotonic() - begun) / self.number)
         return terms, bool(self.finite)
+
+    def _take(self, kind: Replayed) -> None:
+        """Take a step, and note how long preparing this kind of it takes."""
+        is_prepared, begun = kind.calls > WARM_UP, time.monotonic()
+        kind()
+        if not is_prepared:
+            self.preparation += time.monotonic() - begun
 
     def _decide(self, done: int, seconds: float) -> None:
         """Compile the loss if that pays, by the time of the first epoch without recordings."""

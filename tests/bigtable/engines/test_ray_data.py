@@ -18,11 +18,12 @@ ROWS, SHARD = 1000, 150
 class InProcess:
     """An engine whose workers are this process; it does runs in reverse order."""
 
-    def __init__(self):
-        self.runs = []
+    def __init__(self, shared=True):
+        self.runs, self.shared = [], shared
 
     def run(self, work, parts):
-        raise AssertionError("the first process must not read shards")
+        assert not self.shared, "the first process must not read shards"
+        yield from map(work, parts)
 
     def fill_shards(self, plan, work, known):
         self.runs = plan.runs(known)
@@ -60,6 +61,13 @@ def test_shards_are_those_of_one_process(files, model, tmp_path):
     assert contents(tmp_path / "data") == contents(tmp_path / "local")
     # Workers find rows of Parquet files by row groups; a text file is read once.
     assert len(engine.runs) == (7 if files[0].suffix == ".parquet" else 3)
+
+
+def test_files_that_workers_do_not_reach_are_read_here(files, model, tmp_path):
+    engine = InProcess(shared=False)
+    told = impute(files, model, tmp_path / "out", shard_rows=SHARD, engine=engine)
+    assert told.rows == ROWS
+    assert not engine.runs
 
 
 def test_finished_shards_are_not_done_again(files, model, tmp_path):

@@ -47,6 +47,7 @@ class Ray:
         processes: how many actors, each with one processor.
         address: of a cluster, such as `"auto"` or `"ray://host:10001"`; None takes the one that the
             environment variable `RAY_ADDRESS` names, or else starts one here.
+        shared: whether every machine reaches the files; if not, this process reads and writes all.
         gpus: of every actor that writes shards, which then answers there; bits are those of GPUs.
 
     Raises:
@@ -55,6 +56,7 @@ class Ray:
 
     processes: int = 1
     address: str | None = None
+    shared: bool = True
     gpus: float = 0.0
 
     def __post_init__(self) -> None:

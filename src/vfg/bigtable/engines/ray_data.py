@@ -19,6 +19,7 @@ from vfg.bigtable.engines import FillTask
 from vfg.bigtable.fill_batch import count_missing, model_columns
 from vfg.bigtable.source import Source
 from vfg.bigtable.writing import Sink
+from vfg.modelfile import loads
 from vfg.utils.remote import as_path
 
 
@@ -75,7 +76,12 @@ class ShardPlan:
 
 @runtime_checkable
 class ShardEngine(Protocol):
-    """An engine whose workers read and write."""
+    """An engine whose workers read and write, if files are shared."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether every worker reaches the files."""
+        ...
 
     def fill_shards(
         self, plan: ShardPlan, work: FillTask, known: Sequence[int]
@@ -90,8 +96,8 @@ class ShardFiller:
     def __init__(self, held: list[Any]) -> None:
         import ray
 
-        plan, work = ray.get(held[0])
-        self.plan, self.work = plan, FillTask.from_bytes(*work)
+        self.plan, (model, *rest) = ray.get(held[0])
+        self.work = FillTask(loads(model, "cuda" if ray.get_gpu_ids() else None), *rest)
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         """The counts of the shards of runs; what goes wrong as bytes, since Ray Data wraps it."""

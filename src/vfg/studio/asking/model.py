@@ -143,7 +143,7 @@ class OpenModel:
         """What follows when values are set; without latent nodes, which have no causes."""
         self.check_network()
         names: list[Name] = list(self.variables)
-        settings: dict[Name, Any] = {**given}
+        settings: dict[Name, Any] = {name: value for name, value in given.items()}  # noqa: C416
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             answer = self.model.infer({}, names, do=settings)

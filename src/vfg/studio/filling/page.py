@@ -258,8 +258,8 @@ def explanation_parts(why: Explanation) -> list[Any]:
         sizes["missing itself"], values["missing itself"] = why.shift, ""
     ranked = sorted(sizes.items(), key=lambda pair: -abs(pair[1]))[:CONTRIBUTIONS]
     rows = [[name, values[name], why.show_signed(size)] for name, size in ranked]
-    rows.insert(0, ["without evidence", "", why.show(why.start)])
-    rows.append(["with the row", "", why.show(why.total)])
+    rows.insert(0, ["without evidence", "", why.show_level(why.start)])
+    rows.append(["with the row", "", why.show_level(why.total)])
     contributions = html.Div(
         parts.table(["column", "value", "contribution"], rows), className="scroll", tabIndex="0"
     )
