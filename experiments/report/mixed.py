@@ -45,7 +45,7 @@ def mixed(found: Found) -> str:
         body = [_line(found, name, own) for name, own in contests(found, half, "mcar25").items()]
         if not body:
             continue
-        header = ["table", *MEASURES.values(), "90 % sets hold", "exact hits", "seconds", "seeds"]
+        header = ["table", *MEASURES.values(), "90 % sets hold (size)", "exact hits", "seconds", "seeds"]
         tables.append(f"{words.capitalize()}:\n\n{rows(header, body)}")
     return fill("mixed", **found, tables="\n\n".join(tables), summary=summary(found))
 
@@ -57,6 +57,7 @@ def _line(found: Found, name: str, contest: dict[str, tuple[float, str]]) -> lis
         for key in MEASURES
     ]
     sets, hits = (f"{ours[key]:.2f}" if key in ours else NONE for key in ("sets", "hits"))
+    sets += f" ({ours['size']:.1f})" if "size" in ours else ""
     return [name, *cells, sets, hits, f"{ours['seconds']:.0f}", str(ours["seeds"])]
 
 
