@@ -10,8 +10,10 @@ latent noise, is trained on hidden pixels alone and predicts them one by one. Al
 seconds, rows, optimiser and batches.
 
 `bound` is -log of the mean of p(hidden | h) over draws h from q given the visible part: on average
-it is above the negative log-density of what the model predicts. `nll` is the difference of the
-importance-weighted -log p(visible and hidden) and -log p(visible). For the regressor both are its
+it is above the negative log-density of what the model predicts. `weighted` is -log of the mean of
+the same draws with importance weights for the visible part, as `infer(importance=)` has them: the
+log score of a density that sees the visible part alone. `nll` is the difference of the
+importance-weighted -log p(visible and hidden) and -log p(visible). For the regressor all are its
 cross-entropy.
 
     python -m experiments.benchmarks.conditional_images            on a GPU, 4 minutes
@@ -30,7 +32,7 @@ import torch
 from torch import Tensor
 
 import vfg
-from vfg.sampling import draw_states, log_likelihoods
+from vfg.sampling import draw_states, log_likelihoods, log_weights
 from vfg.sampling.noise import counted_noise
 
 from ..baselines.images import FlowAutoencoder, explain
@@ -137,9 +139,11 @@ def ask_vfg(model: Bounded, rows: Tensor, hidden: Tensor, draws: int) -> dict[st
         x, visible = rows[chunk], seen[chunk]
         drawn = draw_states(own, x, visible, None, {}, noise, draws)
         scores = log_likelihoods(own, drawn, x, ~visible)
-        parts.append(-_log_mean(torch.stack([part.sum(0) for part in scores.values()]).sum(0)))
+        score = torch.stack([part.sum(0) for part in scores.values()]).sum(0)
+        parts.append(_predict(score, log_weights(own, drawn, x, visible)))
     whole, given = (own.log_likelihood(rows, samples=draws, observed=o) for o in (None, seen))
-    return {"bound": torch.cat(parts), "nll": given - whole}
+    bound, weighted = torch.cat(parts, dim=1)
+    return {"bound": bound, "weighted": weighted, "nll": given - whole}
 
 
 @torch.no_grad()
@@ -149,22 +153,30 @@ def ask_vae(model: MaskedVAE, rows: Tensor, hidden: Tensor, draws: int) -> dict[
     for x, visible in zip(rows.split(20), seen.split(20), strict=True):
         logits, divergence = model.logits(torch.where(visible, x, GREY), draws)
         each = _each(logits, x)
-        given = _log_mean((each * visible).sum(-1) - divergence)
+        weights = (each * visible).sum(-1) - divergence
+        predicted = _predict((each * ~visible).sum(-1), weights)
         logits, divergence = model.logits(x, draws)
         whole = _log_mean(_each(logits, x).sum(-1) - divergence)
-        parts.append(torch.stack([-_log_mean((each * ~visible).sum(-1)), given - whole]))
-    bound, nll = torch.cat(parts, dim=1)
-    return {"bound": bound, "nll": nll}
+        parts.append(torch.stack([*predicted, _log_mean(weights) - whole]))
+    bound, weighted, nll = torch.cat(parts, dim=1)
+    return {"bound": bound, "weighted": weighted, "nll": nll}
 
 
 @torch.no_grad()
 def ask_regressor(
     model: MaskedRegressor, rows: Tensor, hidden: Tensor, draws: int
 ) -> dict[str, Tensor]:
-    """The cross-entropy of the hidden part, twice."""
+    """The cross-entropy of the hidden part, for each measure."""
     seen = ~hidden.expand_as(rows)
     loss = -(_each(model.predict(rows, seen), rows) * ~seen).sum(-1)
-    return {"bound": loss, "nll": loss}
+    return {"bound": loss, "weighted": loss, "nll": loss}
+
+
+def _predict(scores: Tensor, weights: Tensor) -> Tensor:
+    """-log of the mean of exp(scores) over draws, without and with weights, `(2, rows)`."""
+    weights = weights.double()
+    weighted = (weights + scores).logsumexp(0) - weights.logsumexp(0)
+    return -torch.stack([_log_mean(scores), weighted])
 
 
 def _log_mean(values: Tensor) -> Tensor:
@@ -215,7 +227,7 @@ def measure(images: Images, budget: Budget, draws: int) -> tuple[dict[str, Any],
         about = {"parameters": count(model), "steps": run.steps, "train_seconds": run.seconds}
         answers = {q: ask(model, rows, mask, draws) for q, mask in masks.items()}
         for kind in ("half", "block"):
-            for what in ("bound", "nll"):
+            for what in ("bound", "weighted", "nll"):
                 parts = [answers[q][what] for q in answers if q.startswith(kind)]
                 about[f"{kind}, {what}"] = torch.stack(parts).mean().item()
         found[name] = about

@@ -245,8 +245,10 @@ def _capital(text: str) -> str:
 ASKED = {
     "model": "{name}",
     "half: by draws of q": "{half, bound:.2f}",
+    "half: by weighted draws": "{half, weighted:.2f}",
     "half: NLL": "{half, nll:.2f}",
     "block: by draws of q": "{block, bound:.2f}",
+    "block: by weighted draws": "{block, weighted:.2f}",
     "block: NLL": "{block, nll:.2f}",
     "million parameters": lambda row: f"{row['parameters'] / 1e6:.2f}",
     "steps": "{steps:,}",
@@ -264,7 +266,11 @@ def conditional_images(found: Found) -> str:
         for key in ("half, bound", "half, nll", "block, bound", "block, nll")
     }
     records = [{**row, "name": name} for name, row in models.items()]
-    return fill("conditional_images", **found, **said, table=table(ASKED, records))
+    # Results of earlier versions have no weighted draws.
+    is_weighted = "half, weighted" in ours
+    asked = {name: what for name, what in ASKED.items() if is_weighted or "weighted" not in name}
+    said["weighted"] = fill("conditional_images.weighted").strip() + " " if is_weighted else ""
+    return fill("conditional_images", **found, **said, table=table(asked, records))
 
 
 def representation(found: Found) -> str:

@@ -24,13 +24,14 @@ def structure(found: Found) -> str:
     """Distances and seconds of every method in every setting."""
     settings: list[Any] = found["settings"]
     methods = list(settings[0]["methods"])
-    lines, times = [], []
+    lines, scores, times = [], [], []
     for setting in settings:
         label = (
             f"{setting['kind']}, {setting['graph']}, {100 * setting['missing']:.0f} % "
             f"{setting['pattern']}, {setting['seeds']} seeds"
         )
         lines.append([label, *(_spread(_cells(setting, name, "shd"), 1) for name in methods)])
+        scores.append([label, *(_spread(_cells(setting, name, "f1"), 2) for name in methods)])
         times.append([label, *(_spread(_cells(setting, name, "seconds"), 0) for name in methods)])
     first = settings[0]
     sachs = fill("structure.sachs", **found["sachs"]) if found.get("sachs") else ""
@@ -43,6 +44,7 @@ def structure(found: Found) -> str:
         seeds=first["seeds"],
         edges=3 * first["nodes"] // 2,
         table=rows(["functions, graph, missing cells", *methods], lines),
+        scores=rows(["functions, graph, missing cells", *methods], scores),
         times=rows(["functions, graph, missing cells", *methods], times),
     )
 

@@ -285,5 +285,5 @@ def test_models_with_vamp_priors_train_side_by_side_as_alone():
 def test_vamp_priors_refuse_what_they_cannot_mix(options, message):
     with pytest.raises(ValueError, match=message):
         vamp(**options)
-    with pytest.raises(ValueError, match="at least one pseudo-input, but got 0"):
+    with pytest.raises(ValueError, match="components to be at least 1, but got 0"):
         vfg.VampPrior(0)

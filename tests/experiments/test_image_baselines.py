@@ -5,12 +5,13 @@ from argparse import Namespace
 
 import pytest
 import torch
+from strategies import perturbed
 
 from experiments.baselines.images import POSTERIORS, FlowAutoencoder, HierarchicalAutoencoder
 from experiments.benchmarks import conditional_images
 from experiments.cells import Cells
 from experiments.paper import likelihood
-from experiments.paper.image_models import papers, papers_sampled, residual
+from experiments.paper.image_models import encoding, papers, papers_sampled, residual
 from experiments.paper.image_training import Budget, count, train
 from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
 
@@ -238,6 +239,7 @@ def test_the_vae_is_asked_for_what_many_draws_of_its_prior_say():
     each = torch.distributions.Bernoulli(logits=logits[:, None]).log_prob(rows).double()
     log_p = [part.logsumexp(0) for part in (each.sum(-1), (each * ~hidden).sum(-1))]
     torch.testing.assert_close(found["nll"], log_p[1] - log_p[0], rtol=0.0, atol=0.3)
+    torch.testing.assert_close(found["weighted"], log_p[1] - log_p[0], rtol=0.0, atol=0.3)
     predicted = (each * hidden).sum(-1).logsumexp(0) - math.log(20_000)
     torch.testing.assert_close(found["bound"], -predicted, rtol=0.0, atol=0.3)
 
@@ -296,3 +298,18 @@ def test_merged_runs_have_all_seeds_of_the_best_rate():
     assert mnist["models"]["IAF"] == old
     assert (mnist["skipped"], mnist["seeds"], found["draws"]) == (["VFG"], [0, 1], 50)
     assert found["seconds"] == 12.0
+
+
+def test_weighted_draws_of_a_vfg_predict_what_many_draws_of_its_prior_say():
+    model = perturbed(encoding(8, 4, 0, root=2, blocks=2), 1, 0.03).eval()
+    rows, hidden = (draw(5, 64) > 0).float(), conditional_images.questions(8)["half: right"].cpu()
+    found = conditional_images.ask_vfg(model, rows, hidden, 4000)
+    own = model.model
+    prior, group = next(iter(own.priors.values())), own.passing.group(0)
+    with torch.no_grad():
+        h = prior.sample(40_000, None, torch.Generator().manual_seed(5))
+        logits = own.likelihood_at(0).logits(group.return_(group.arrive(h)))[0]
+    each = torch.distributions.Bernoulli(logits=logits[:, None]).log_prob(rows).double()
+    log_p = [part.logsumexp(0) for part in (each.sum(-1), (each * ~hidden).sum(-1))]
+    torch.testing.assert_close(found["weighted"], log_p[1] - log_p[0], rtol=0.0, atol=0.08)
+    assert (found["bound"] - found["weighted"]).abs().max() > 0.2, "weights matter"

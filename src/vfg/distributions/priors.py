@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Coupling, Flow
+from vfg.flows.checks import check_count
 from vfg.utils.specs import Spec
 
 LOG_TWO = math.log(2.0)
@@ -459,7 +460,7 @@ class VampPrior(PriorSpec):
         components: K, how many pseudo-inputs.
 
     Raises:
-        ValueError: if there are none.
+        TypeError, ValueError: if that is no number of at least 1.
 
     Example:
         >>> import vfg
@@ -473,10 +474,7 @@ class VampPrior(PriorSpec):
     components: int = 100
 
     def __post_init__(self) -> None:
-        if self.components < 1:
-            raise ValueError(
-                f"VampPrior needs at least one pseudo-input, but got {self.components}"
-            )
+        check_count("VampPrior", "components", self.components, 1)
 
     def build(self, nodes: int, width: int) -> Prior:
         return PosteriorMixture(width, self.components)

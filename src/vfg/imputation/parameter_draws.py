@@ -11,6 +11,7 @@ pseudo-rows of variance 1 keep wide tables regular.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -97,6 +98,53 @@ class _Conditional:
         missing = (~self.observed).double()
         inverse = torch.cholesky_inverse(self.factors)
         return ((often[:, None] * missing)[:, :, None] * inverse * missing[:, None, :]).sum(0)
+
+
+class CategoryDraw(NamedTuple):
+    """A column of categories that is drawn by Bayes' rule."""
+
+    places: list[int]  # its section of the matrix
+    points: Tensor  # (categories, width)
+    shares: Tensor  # of the categories
+
+
+def draw_categories(
+    model: NormalModel,
+    values: Tensor,
+    observed: Tensor,
+    columns: Sequence[CategoryDraw],
+    uniforms: Sequence[Tensor],
+) -> tuple[Tensor, Tensor]:
+    r"""Values and mask with missing categories drawn one after the other, as if they were known.
+
+    Category c with the code point $e_c$ and the share $\pi_c$ has the probability
+    $P(c \mid o) \propto \pi_c\, p(e_c \mid o) / p(e_c)$ given the known entries o. Probabilities
+    that are linear in o, and cut at 0 and 1, would weaken the effects of categories. Uniform
+    numbers are `(rows,)` for every column.
+    """
+    values, observed = values.clone(), observed.clone()
+    for (places, points, shares), numbers in zip(columns, uniforms, strict=True):
+        rows = (~observed[:, places].any(1)).nonzero()[:, 0]
+        if not len(rows):
+            continue
+        given = _Conditional.of(model, values[rows], observed[rows])
+        inverse = torch.cholesky_inverse(given.factors)[:, places][:, :, places]
+        logs = _log_densities(points, given.means[:, places], inverse)
+        prior = model.covariance[places][:, places][None]
+        logs = logs - _log_densities(points, model.mean[places][None], prior) + shares.log()
+        below = logs.softmax(1).cumsum(1)
+        chosen = (below < numbers[rows, None] * below[:, -1:]).sum(1).clamp(max=len(points) - 1)
+        values[rows[:, None], torch.tensor(places)] = points[chosen]
+        observed[rows[:, None], torch.tensor(places)] = True
+    return values, observed
+
+
+def _log_densities(points: Tensor, means: Tensor, covariances: Tensor) -> Tensor:
+    """log-densities of Normals at points but for a constant of every row, `(rows, points)`."""
+    factors = torch.linalg.cholesky(covariances)
+    apart = (points - means[:, None]).mT
+    distances: Tensor = torch.linalg.solve_triangular(factors, apart, upper=False)
+    return -0.5 * distances.square().sum(1)
 
 
 def fit_normal(values: Tensor, observed: Tensor, weights: Tensor | None = None) -> NormalModel:

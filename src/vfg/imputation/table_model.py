@@ -36,7 +36,14 @@ from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_dr
 from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import Mixture, fit_linear_further
-from vfg.imputation.parameter_draws import Departures, FittedRows, NormalModel, ParameterDraws
+from vfg.imputation.parameter_draws import (
+    CategoryDraw,
+    Departures,
+    FittedRows,
+    NormalModel,
+    ParameterDraws,
+    draw_categories,
+)
 from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import ImputerSettings, check_count, to_python
@@ -888,6 +895,19 @@ class TableModel(Ensemble):
         )
         return choose_sets(probabilities, level, thresholds)
 
+    @property
+    def category_draws(self) -> list[CategoryDraw]:
+        """The columns of two to nine categories, as a Normal model draws them."""
+        return [
+            CategoryDraw(
+                list(column.places),
+                torch.from_numpy(column.part.points),
+                torch.from_numpy(column.part.counts / column.part.counts.sum()),
+            )
+            for column in self.category_sections.values()
+            if column.part.is_simplex
+        ]
+
     @cached_property
     def priors(self) -> dict[Label, Section]:
         """What is expected in the sections of categories without evidence, by label."""
@@ -1303,21 +1323,27 @@ class MissingCells:
 
     @torch.no_grad()
     def proper_draws(
-        self, number: int, seed: int, fitted: FittedRows, known: ParameterDraws | None = None
+        self, number: int, seed: int, fitted: FittedRows, drawn: ParameterDraws | None = None
     ) -> Tensor:
         """Joint draws, each with other parameters, `(number, rows, columns)`.
 
-        Parameters may be `known` already.
-
-        Linear relations are those of a Normal model, whose parameters are drawn; an ensemble adds
-        its nonlinear departures, and the shape of its draws.
+        Linear relations are those of a Normal model, whose parameters are drawn, unless they are
+        given; an ensemble adds its nonlinear departures, and the shape of its draws. Without an
+        ensemble the Normal model draws up to nine categories, too.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        estimate, parameters = known or fitted.draw_parameters(number, seed)
+        estimate, parameters = drawn or fitted.draw_parameters(number, seed)
         own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
         levels = normal(own, self.ids, torch.arange(number), 0, every)
-        pairs = zip(parameters, levels, strict=True)
-        drawn = torch.stack([one.draw(*rows, noise) for one, noise in pairs])
+        chosen = [] if model.is_stacked else model.category_draws
+        places = torch.tensor([place for one in chosen for place in one.places], dtype=torch.long)
+        first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
+        numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
+        draws = torch.stack([
+            one.draw(*draw_categories(one, *rows, chosen, uniforms.T), noise)
+            for one, noise, uniforms in zip(parameters, levels, numbers, strict=True)
+        ])  # fmt: skip
+        categories = draws[..., places]
         if model.is_stacked:
             departures = _departures(model, estimate, fitted)
             completed = estimate.conditional_means(*rows)
@@ -1325,13 +1351,15 @@ class MissingCells:
             centres = torch.stack([one.conditional_means(*rows) for one in parameters])
             plain = model.draws(*rows, DRAWS, 0, self.ids, categories=False) - means
             deviations = torch.stack([one.deviations(*rows) for one in parameters])
-            noise = departures.shape(drawn - centres, deviations, plain)
-            drawn = centres + departures.nonlinear(completed, means) + noise
-        drawn = torch.where(self.observed, self.values, drawn)
-        drawn = drawn if self.tilt is None else self.tilt(drawn)
-        drawn = model.with_relations(drawn, *rows, model.relation_levels(number, self.ids, seed))
-        prediction = model.predictions(*rows, self.ids)
-        return model.with_categories(drawn, *rows, prediction, self.ids, seed)
+            noise = departures.shape(draws - centres, deviations, plain)
+            draws = centres + departures.nonlinear(completed, means) + noise
+        draws = torch.where(self.observed, self.values, draws)
+        draws = draws if self.tilt is None else self.tilt(draws)
+        draws[..., places] = categories
+        draws = model.with_relations(draws, *rows, model.relation_levels(number, self.ids, seed))
+        prediction, known = model.predictions(*rows, self.ids), self.observed.clone()
+        known[:, places] = True
+        return model.with_categories(draws, rows[0], known, prediction, self.ids, seed)
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""

@@ -32,7 +32,10 @@ from vfg.tables.numeric import STEPS, NumericEncoding, TimeUnit
 from vfg.utils.extras import needs
 from vfg.utils.files import write_atomically
 
-PARTS = ("members", "mixtures", "neighbours", "trees", "relations", "missingness", "intervals")
+PARTS = (
+    "members", "mixtures", "neighbours", "trees", "relations", "missingness", "constraints",
+    "intervals",
+)  # fmt: skip
 """What an export can leave out."""
 FORMATS = (".onnx", ".pt2")
 OPSET = 18
@@ -66,8 +69,8 @@ def export(
         level: how often an interval covers the truth.
         without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures, which
             keep rows of the table), "trees", "relations", "missingness" (how cells move because
-            they are missing), "intervals". Answers then differ from those of the model, but for
-            "intervals"; the weights of left-out parts go to the others.
+            they are missing), "constraints", "intervals". Answers then differ from those of the
+            model, but for "intervals"; the weights of left-out parts go to the others.
 
     Returns:
         The description of the file, which is stored in it as JSON: in an ONNX file as metadata
@@ -142,6 +145,11 @@ def _fitted_model(model: TableModel | VFGImputer) -> TableModel:
 
 def _check_parts(model: TableModel, without: Sequence[str]) -> None:
     """Refuse what cannot be exported, with the reason."""
+    if model.constraints:
+        raise ValueError(
+            f"a model with constraints cannot be exported, since {model.constraints[0]!r} would "
+            "not be kept to; fit it without them"
+        )
     for label, part in model.encoding.parts.items():
         if isinstance(part, CategoryEncoding) and len(part.categories) > MOST_CANDIDATES:
             raise ValueError(
@@ -153,7 +161,10 @@ def _check_parts(model: TableModel, without: Sequence[str]) -> None:
     reasons = {
         "intervals": _interval_reason(model),
         "missingness": "the shift of cells that depend on being missing is read from random draws"
-        if model.slopes is not None and len(model.members)
+        if model.slopes is not None and model.is_stacked
+        else None,
+        "constraints": "constraints are met by random draws and by iteration"
+        if model.constraint_set is not None
         else None,
         "members": "nonlinear members fill leaves of several columns by iteration"
         if len(model.members) and any(len(held) > 1 for held in model.leaves.values())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import NEGLIGIBLE
-from vfg.imputation.categories import MODEL_ALONE, TINY
+from vfg.imputation.categories import MODEL_ALONE, SMOOTHING, TINY
 from vfg.imputation.ensemble import VOTES
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
@@ -210,6 +210,21 @@ class ForestVotes(nn.Module):
         every = torch.cat([filled[:, :0], *shares], dim=1)
         return Votes(torch.cat(means, dim=1) + every @ forest.levels, every)
 
+    def pool(
+        self, place: int, others: Tensor, shares: Tensor, trust: Tensor, frequencies: Tensor
+    ) -> Tensor:
+        """Probabilities of categories by trees and by all other parts; see `TreeShares.pool`."""
+        weights = self.forest.class_weights[place]
+        if place not in self.forest.categories:
+            return others
+        if weights.ndim == 0:
+            return others + (weights * trust).clamp(max=1.0) * (shares - others)
+        base = frequencies.log()
+        model = (others + TINY).log() - base
+        trees = ((1.0 - SMOOTHING) * shares + SMOOTHING * frequencies).log() - base
+        logs = base + (1.0 - trust + trust * weights[0]) * model + trust * weights[1] * trees
+        return torch.where(trust > 0.0, logs.softmax(1), others)
+
     def _leaves(self, target: int, features: Tensor) -> Tensor:
         """Places of the first outputs of the leaves of all trees, `(rows, trees)`."""
         forest = self.forest
@@ -354,12 +369,12 @@ class Filler(nn.Module):
             is_category = isinstance(column.part, CategoricalEncoding)
             self.is_category.append(is_category)
             chooser = CategoryChooser(column, prior)
+            chooser.register_buffer("frequencies", torch.from_numpy(column.frequencies))
             weights = MODEL_ALONE
             if votes and model.pooling is not None and prior.votes is not None:
                 first, second = model.pooling[place].tolist()
                 weights = first, second
                 starts = {
-                    "frequencies": column.frequencies,
                     "model_start": prior.model_probabilities[0],
                     "votes_start": prior.votes[0],
                 }
@@ -400,7 +415,7 @@ class Filler(nn.Module):
         if self.forest is not None:
             votes, trust = self.forest(means), self.forest.forest.trust(observed)
             weights = (self.forest.forest.weights * trust).clamp(max=1.0)
-            moved = means + weights * (votes.means - means)
+            moved = means + weights * self.forest.forest.step(votes, means)
             means, trees = torch.where(observed, means, moved), (votes.shares, trust)
         return self._follow(means, values, observed), expected.get(VOTES), trees
 
@@ -478,8 +493,8 @@ class Filler(nn.Module):
                 base = chooser.get_buffer("frequencies").log()
                 chances = (base + weights[0] * model + weights[1] * vote).softmax(1)
             if trees is not None and self.forest is not None:
-                weight = (self.forest.forest.class_weights[place] * trees[1]).clamp(max=1.0)
-                chances = chances + weight * (own_trees[place] - chances)
+                frequencies = chooser.get_buffer("frequencies")
+                chances = self.forest.pool(place, chances, own_trees[place], trees[1], frequencies)
             codes.append(chances.argmax(1).to(means.dtype))
         return codes
 

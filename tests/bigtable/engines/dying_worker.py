@@ -12,11 +12,11 @@ from vfg.cli import main
 class Dying(ray_data.ShardFiller):
     """Dies in its first run, unless one has died before."""
 
-    def __call__(self, batch):
+    def __call__(self, batch, held):
         if not MARK.exists():
             MARK.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(batch)
+        return super().__call__(batch, held)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Workers that read and write: files are those of one process, byte for byte."""
 
+import json
 import os
 import subprocess
 import sys
@@ -116,3 +117,19 @@ def test_what_a_worker_raises_is_one_sentence(model, tmp_path):
     words = ["impute", tmp_path / "t.parquet", "-m", tmp_path / "model.vfg", "-o", tmp_path / "out"]
     run = ray_job([tmp_path / "mark", *words, "--engine", "ray", "--quiet"], code=1)
     assert "t.parquet" in run.stderr.splitlines()[-1]
+
+
+def test_the_page_has_the_measured_numbers():
+    docs = Path(__file__).parents[3] / "docs"
+    page, told = (
+        (docs / "big-tables.md").read_text(),
+        json.loads((docs / "results" / "engines.json").read_text()),
+    )
+    assert f"{told['rows']:,} rows of 16 columns in eight Parquet files" in page
+    assert f"load average {told['load']:.1f}" in page
+    assert f"{told['equal_shards']} shards" in page
+    for engine in ("local", "ray"):
+        memory = told[engine]["first_process_megabytes"]
+        assert f"{told[engine]['rows_per_second']:,}" in page
+        assert f"{memory['start']} MB" in page
+        assert f"{memory['end']} MB" in page

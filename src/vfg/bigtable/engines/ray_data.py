@@ -93,14 +93,20 @@ class ShardEngine(Protocol):
 class ShardFiller:
     """What an actor does: it reads plan and model once, and does runs of shards."""
 
-    def __init__(self, held: list[Any]) -> None:
-        import ray
+    def __init__(self) -> None:
+        self.plan: ShardPlan | None = None
 
-        self.plan, (model, *rest) = ray.get(held[0])
-        self.work = FillTask(loads(model, "cuda" if ray.get_gpu_ids() else None), *rest)
+    def __call__(self, batch: dict[str, Any], held: list[Any]) -> Any:
+        """The counts of the shards of runs; what goes wrong as bytes, since Ray Data wraps it.
 
-    def __call__(self, batch: dict[str, Any]) -> Any:
-        """The counts of the shards of runs; what goes wrong as bytes, since Ray Data wraps it."""
+        An actor that was started again finds its work in `held`.
+        """
+        if self.plan is None:
+            import ray
+
+            self.plan, (model, *rest) = ray.get(held[0])
+            self.work = FillTask(loads(model, "cuda" if ray.get_gpu_ids() else None), *rest)
+        assert self.plan is not None
         import pyarrow as pa
 
         done: list[dict[str, Any]] = []
@@ -129,9 +135,10 @@ def fill_shards(
     held = [ray.put((plan, work.to_bytes()))]
     data = ray.data.from_items([{"shards": run} for run in runs], override_num_blocks=len(runs))
     resources = {"num_gpus": gpus} if gpus else {"num_cpus": 1}
+    filler: Any = ShardFiller
     filled = data.map_batches(
-        ShardFiller,
-        fn_constructor_args=(held,),
+        filler,
+        fn_kwargs={"held": held},
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=min(processes, len(runs))),
         **resources,

@@ -23,7 +23,7 @@ def export(
         str,
         typer.Option(
             help="Parts to leave out, by commas: members, mixtures, neighbours, trees, relations, "
-            "missingness, intervals."
+            "missingness, constraints, intervals."
         ),
     ] = "",
     debug: Debug = False,

@@ -224,7 +224,8 @@ class WriteOptions(EngineOptions):
     draws: int | None = option(
         None,
         None,
-        "Write every row this often, each time with new draws of its missing values.",
+        "Write every row this often, each time with new draws of its missing values. All are of "
+        "one fitted model: pooled intervals are too narrow; VFGImputer.sample draws parameters.",
         min=1,
     )
     intervals: float | None = option(
