@@ -74,8 +74,9 @@ def test_every_part_follows_the_weights(parts):
     for wanted in (1.0, -1.0):
         weights = np.where(sign == wanted, 1.0, 1e-4)
         filled = light(**parts).fit(table, sample_weight=weights).transform(asked)[:, 1]
-        assert wanted * filled[0] > 0.7
-        assert wanted * filled[1] < -0.7
+        # Without weights both are about 0.
+        assert wanted * filled[0] > 0.5
+        assert wanted * filled[1] < -0.5
 
 
 def test_trees_follow_the_weights():
