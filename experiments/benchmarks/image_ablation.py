@@ -4,10 +4,10 @@ Every variant changes one thing of the model that `experiments.paper.likelihood`
 encoding edge". Bounds and likelihoods are of validation rows, so that choices by this table leave
 the test rows alone; NLL is importance-weighted on 2,000 of them.
 
-    python -m experiments.paper.image_ablation                 on a GPU, 40 s per variant
-    python -m experiments.paper.image_ablation --variants ...  some, beside those of the last run
-    python -m experiments.paper.image_ablation --merge A B     those of some folders as one file
-    python -m experiments.paper.image_ablation --quick         small digits on a CPU
+    python -m experiments.benchmarks.image_ablation                 on a GPU, 40 s per variant
+    python -m experiments.benchmarks.image_ablation --variants ...  some, beside those of the last run
+    python -m experiments.benchmarks.image_ablation --merge A B     those of some folders as one file
+    python -m experiments.benchmarks.image_ablation --quick         small digits on a CPU
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import vfg
 
 from ..cells import Cells
 from ..results import TRIALS, arguments, positive
-from .image_models import encoding
-from .image_training import Budget, count, train
-from .images import Images, binary
-from .likelihood import SHAPES
+from ..paper.image_models import encoding
+from ..paper.image_training import Budget, count, train
+from ..paper.images import Images, binary
+from ..paper.likelihood import SHAPES
 
 CHOSEN = "as chosen"
 VARIANTS: dict[str, dict[str, Any]] = {
