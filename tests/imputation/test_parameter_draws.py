@@ -1,5 +1,7 @@
 """Proper multiple imputation: against closed forms, brute force and simulated coverage."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from vfg.imputation.parameter_draws import (
     CategoryDraw,
     Departures,
     FittedRows,
+    Gaps,
     NormalModel,
     Posterior,
     _gamma,
@@ -69,6 +72,32 @@ def test_conditionals_are_those_of_a_normal():
     assert np.array_equal(means[observed.numpy()], values[observed].numpy())
 
 
+def test_deviations_and_covariances_are_those_of_a_normal():
+    """Rows with 0 to 9 of 11 missing entries, which have systems of 4, 8 and 11 equations."""
+    generator = np.random.default_rng(1)
+    root = generator.normal(size=(11, 11))
+    covariance = root @ root.T + np.eye(11)
+    model = NormalModel(torch.zeros(11, dtype=torch.float64), torch.from_numpy(covariance))
+    table = generator.normal(size=(10, 11))
+    for row in range(10):
+        table[row, generator.permutation(11)[:row]] = np.nan
+    table[9, [0, 1]] = np.nan
+    values, observed = as_matrix(table)
+    given = model.given(values, Gaps.of(observed))
+    often = torch.arange(1.0, 11.0, dtype=torch.float64)
+    total, wanted = np.zeros((11, 11)), np.zeros((10, 11, 11))
+    for row in range(10):
+        o, m = observed[row].numpy(), ~observed[row].numpy()
+        gain = np.linalg.solve(covariance[np.ix_(o, o)], covariance[np.ix_(o, m)]).T
+        wanted[row][np.ix_(m, m)] = covariance[np.ix_(m, m)] - gain @ covariance[np.ix_(o, m)]
+        total += (row + 1.0) * wanted[row]
+        assert given.means[row, m].numpy() == pytest.approx(gain @ values[row].numpy()[o])
+    diagonals = wanted.diagonal(axis1=1, axis2=2)
+    assert given.deviations().numpy() == pytest.approx(np.sqrt(diagonals))
+    assert given.sum_covariances(often).numpy() == pytest.approx(total)
+    assert given.covariances([2, 7]).numpy() == pytest.approx(wanted[:, [2, 7]][:, :, [2, 7]])
+
+
 def test_gamma_variables_have_their_distribution():
     generator = torch.Generator().manual_seed(0)
     for shape in (1.0, 2.5, 40.0):
@@ -123,6 +152,34 @@ def test_draws_for_more_rows_than_are_kept_are_nearer_to_the_estimate():
         assert (other.mean - estimate.mean).numpy() == pytest.approx(
             0.5 * (one.mean - estimate.mean).numpy()
         )
+
+
+def test_a_posterior_goes_on_where_it_ended():
+    values, observed = as_matrix(regression(60, 0)[1])
+    rows = FittedRows.of(values, observed, 0)
+    assert rows is not None
+    _, wanted = draw_parameters(*rows.table, 4, 5, rows.rows)
+    posterior = Posterior(rows)
+    first, other, again = posterior.draw(2, 5), posterior.draw(1, 6), posterior.draw(4, 5)
+    more = posterior.draw(3, 5)
+    assert not torch.equal(other[0].mean, wanted[0].mean)
+    for several in (first, again, more):
+        for one, known in zip(several, wanted, strict=False):
+            assert torch.equal(one.mean, known.mean)
+            assert torch.equal(one.covariance, known.covariance)
+    assert [len(several) for several in (first, again, more)] == [2, 4, 3]
+
+
+def test_kept_parameters_are_those_of_the_last_fit():
+    _, table = regression(120, 4)
+    imputer = light().fit(table)
+    drawn = imputer.sample(table[:20], 2)
+    copied = pickle.loads(pickle.dumps(imputer))
+    assert not [name for name in vars(copied) if "posterior" in name]
+    assert np.array_equal(copied.sample(table[:20], 2), drawn)
+    other = imputer.fit(table[:80]).sample(table[:20], 2)
+    assert np.array_equal(light().fit(table[:80]).sample(table[:20], 2), other)
+    assert not np.array_equal(other, drawn)
 
 
 def test_wide_tables_and_empty_ones_have_no_rows_to_draw_from():

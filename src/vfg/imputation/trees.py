@@ -218,14 +218,12 @@ class Forest(nn.Module):
     ) -> Tensor:
         """The mean output of the trees of a target, `(rows, size)`."""
         node = self.roots[target].long().repeat(len(features), 1)
-        inner = self.feature[node] >= 0
-        while bool(inner.any()):
-            chosen = self.feature[node].long().clamp(min=0)
-            left = features.gather(1, chosen) <= self.threshold[node]
-            step = torch.where(left, node + 1, self.after[node].long())
+        feature, threshold, after = self.feature, self.threshold, self.after
+        while bool((inner := (chosen := feature[node]) >= 0).any()):
+            left = features.gather(1, chosen.long().clamp(min=0)) <= threshold[node]
+            step = torch.where(left, node + 1, after[node].long())
             node = torch.where(inner, step, node)
-            inner = self.feature[node] >= 0
-        first = self.after[node].long()
+        first = after[node].long()
         # Sums of single numbers in double precision are exact, whatever their order.
         weights = torch.ones_like(first, dtype=torch.float64) if used is None else used.double()
         total = weights.sum(1, keepdim=True).clamp(min=1.0)

@@ -85,14 +85,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         >>> layer.training
         True
     """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in training:
+            module.training = True
 
 
 def tiles(row_ids: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
