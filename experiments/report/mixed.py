@@ -45,7 +45,14 @@ def mixed(found: Found) -> str:
         body = [_line(found, name, own) for name, own in contests(found, half, "mcar25").items()]
         if not body:
             continue
-        header = ["table", *MEASURES.values(), "90 % sets hold (size)", "exact hits", "seconds", "seeds"]
+        header = [
+            "table",
+            *MEASURES.values(),
+            "90 % sets hold (size)",
+            "exact hits",
+            "seconds",
+            "seeds",
+        ]
         tables.append(f"{words.capitalize()}:\n\n{rows(header, body)}")
     return fill("mixed", **found, tables="\n\n".join(tables), summary=summary(found))
 
