@@ -13,6 +13,7 @@ from vfg.imputation.parameter_draws import (
     Departures,
     FittedRows,
     NormalModel,
+    Posterior,
     _gamma,
     draw_categories,
     draw_parameters,
@@ -245,7 +246,7 @@ def test_draws_of_an_ensemble_are_not_made_narrower():
     observed = torch.rand(300, 3, generator=generator) < 0.6
     rows = FittedRows.of(torch.where(observed, values, 0.0), observed, 0)
     assert rows is not None
-    estimate, _ = rows.draw_parameters(1, 0)
+    estimate = Posterior(rows).estimate
     known, mask = rows.table
     means = estimate.conditional_means(known, mask)
     means = means + 0.6 * torch.randn(means.shape, generator=generator, dtype=torch.float64)

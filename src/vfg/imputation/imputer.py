@@ -20,7 +20,7 @@ from vfg.flows import Coupling
 from vfg.graph import Graph
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
 from vfg.imputation.missingness import Sensitivity, check_shifts
-from vfg.imputation.parameter_draws import FittedRows
+from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.rubin import pool
 from vfg.imputation.settings import (
     ImputerSettings,
@@ -670,6 +670,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__().copy()
+        state.pop("_known_posterior", None)
         if "model_" in state:
             state["model_"] = dumps(state["model_"])
         return state
@@ -728,15 +729,23 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             filled[start : start + ROWS_OF_A_PART] = cells.fill(cells.estimates(*chosen))
         return filled
 
+    def _posterior(self) -> Posterior | None:
+        """That of the fitted rows; it is kept, but not in files, until others are fitted."""
+        fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
+        known: Posterior | None = self.__dict__.get("_known_posterior")
+        if fitted is not None and (known is None or known.fitted is not fitted):
+            known = self._known_posterior = Posterior(fitted)
+        return None if fitted is None else known
+
     def _draw(self, cells: MissingCells, number: int, seed: int, proper: bool) -> Tensor:
         """Draws of the missing cells, with parameters of their own where those can be drawn."""
-        fitted: FittedRows | None = getattr(self, "fitted_sample_", None)
-        if proper and fitted is not None and len(cells.values):
-            estimate, drawn = fitted.draw_parameters(number, seed)
+        posterior = self._posterior()
+        if proper and posterior is not None and len(cells.values):
+            drawn = posterior.draw(number, seed)
 
             def draw(some: MissingCells, own: int, copies: int) -> Tensor:
                 parameters = [one for one in drawn for _ in range(copies)]
-                return some.proper_draws(len(parameters), own, fitted, (estimate, parameters))
+                return some.proper_draws(parameters, own, posterior)
 
             return cells.within_constraints(draw, number, seed)
         return cells.draws(number, seed)

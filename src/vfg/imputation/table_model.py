@@ -39,10 +39,9 @@ from vfg.imputation.mixtures import Mixture, fit_linear_further
 from vfg.imputation.parameter_draws import (
     CategoryDraw,
     Departures,
-    FittedRows,
     NormalModel,
-    ParameterDraws,
-    draw_categories,
+    Posterior,
+    draw_entries,
 )
 from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
@@ -799,17 +798,26 @@ class TableModel(Ensemble):
 
         Sections of categories are code points, unless `categories` is False.
         """
+        drawn, prediction = self.draws_and_prediction(values, observed, number, seed, ids)
+        if not categories or self.linear is None or not len(values):
+            return drawn
+        ids = torch.arange(len(values)) if ids is None else ids
+        return self.with_categories(drawn, values, observed, prediction, ids, seed)
+
+    @torch.no_grad()
+    def draws_and_prediction(
+        self, values: Tensor, observed: Tensor, number: int, seed: int, ids: Tensor | None = None
+    ) -> tuple[Tensor, Prediction]:
+        """Draws without categories, and what `predictions` returns; arguments as of `draws`."""
         if self.linear is None or not len(values):
-            return torch.zeros(number, *values.shape, dtype=torch.float64)
-        parts = []
-        for x, seen, at in self._chunks(values, observed, ids):
-            drawn, prediction = self.joint_draws(x, seen, at, number, seed)
-            drawn = drawn.cpu()
-            if categories:
-                row = x.cpu(), seen.cpu(), prediction.cpu()
-                drawn = self.with_categories(drawn, *row, at.cpu(), seed)
-            parts.append(drawn)
-        return torch.cat(parts, dim=1)
+            nothing = torch.zeros(number, *values.shape, dtype=torch.float64)
+            return nothing, self.predictions(values, observed, ids)
+        chunks = self._chunks(values, observed, ids)
+        drawn, predicted = zip(
+            *(self.joint_draws(x, seen, at, number, seed) for x, seen, at in chunks), strict=True
+        )
+        whole = Prediction.concat([one.cpu() for one in predicted])
+        return torch.cat([one.cpu() for one in drawn], dim=1), whole
 
     @cached_property
     def category_sections(self) -> dict[Label, CategoryColumn]:
@@ -1153,12 +1161,11 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
 
 
-def _departures(model: TableModel, estimate: NormalModel, fitted: FittedRows) -> Departures:
+def _departures(model: TableModel, posterior: Posterior) -> Departures:
     """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
-    table = fitted.table
-    means = model.predictions(*table).means
-    drawn = model.draws(*table, DEPARTURE_DRAWS, 0, categories=False)
-    return Departures.fit(estimate, fitted, means, (drawn - means).square().mean(0))
+    drawn, prediction = model.draws_and_prediction(*posterior.fitted.table, DEPARTURE_DRAWS, 0)
+    spread = (drawn - prediction.means).square().mean(0)
+    return Departures.fit(posterior.estimate, posterior.fitted, prediction.means, spread)
 
 
 class MissingCells:
@@ -1323,41 +1330,35 @@ class MissingCells:
 
     @torch.no_grad()
     def proper_draws(
-        self, number: int, seed: int, fitted: FittedRows, drawn: ParameterDraws | None = None
+        self, parameters: Sequence[NormalModel], seed: int, posterior: Posterior
     ) -> Tensor:
-        """Joint draws, each with other parameters, `(number, rows, columns)`.
+        """Joint draws, each with parameters that were drawn, `(number, rows, columns)`.
 
-        Linear relations are those of a Normal model, whose parameters are drawn, unless they are
-        given; an ensemble adds its nonlinear departures, and the shape of its draws. Without an
-        ensemble the Normal model draws up to nine categories, too.
+        Linear relations are those of a Normal model; an ensemble adds its nonlinear departures, and
+        the shape of its draws. Without an ensemble the Normal model draws up to nine categories,
+        too.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        estimate, parameters = drawn or fitted.draw_parameters(number, seed)
-        own, every = (seed + 1) * PROPER_SEEDS, torch.arange(self.values.shape[1])
+        number, every = len(parameters), torch.arange(self.values.shape[1])
+        own, places = (seed + 1) * PROPER_SEEDS, torch.empty(0, dtype=torch.long)
         levels = normal(own, self.ids, torch.arange(number), 0, every)
-        chosen = [] if model.is_stacked else model.category_draws
-        places = torch.tensor([place for one in chosen for place in one.places], dtype=torch.long)
-        first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
-        numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
-        draws = torch.stack([
-            one.draw(*draw_categories(one, *rows, chosen, uniforms.T), noise)
-            for one, noise, uniforms in zip(parameters, levels, numbers, strict=True)
-        ])  # fmt: skip
-        categories = draws[..., places]
         if model.is_stacked:
-            departures = _departures(model, estimate, fitted)
-            completed = estimate.conditional_means(*rows)
-            means = model.predictions(*rows, self.ids).means
-            centres = torch.stack([one.conditional_means(*rows) for one in parameters])
-            plain = model.draws(*rows, DRAWS, 0, self.ids, categories=False) - means
-            deviations = torch.stack([one.deviations(*rows) for one in parameters])
-            noise = departures.shape(draws - centres, deviations, plain)
-            draws = centres + departures.nonlinear(completed, means) + noise
+            plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
+            departures = posterior.departures(model, _departures)
+            draws = departures.draw(parameters, *rows, levels, prediction.means, plain)
+        else:
+            chosen = model.category_draws
+            places = torch.tensor([at for one in chosen for at in one.places], dtype=torch.long)
+            first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
+            numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
+            draws = draw_entries(parameters, *rows, levels, chosen, numbers)
+            prediction = model.predictions(*rows, self.ids)
+        categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
         draws = draws if self.tilt is None else self.tilt(draws)
         draws[..., places] = categories
         draws = model.with_relations(draws, *rows, model.relation_levels(number, self.ids, seed))
-        prediction, known = model.predictions(*rows, self.ids), self.observed.clone()
+        known = self.observed.clone()
         known[:, places] = True
         return model.with_categories(draws, rows[0], known, prediction, self.ids, seed)
 
