@@ -4,10 +4,10 @@ Every variant changes one thing of the model that `experiments.paper.likelihood`
 encoding edge". Bounds and likelihoods are of validation rows, so that choices by this table leave
 the test rows alone; NLL is importance-weighted on 2,000 of them.
 
-    python -m experiments.benchmarks.image_ablation                 on a GPU, 40 s per variant
-    python -m experiments.benchmarks.image_ablation --variants ...  some, beside those of the last run
-    python -m experiments.benchmarks.image_ablation --merge A B     those of some folders as one file
-    python -m experiments.benchmarks.image_ablation --quick         small digits on a CPU
+    python -m experiments.benchmarks.image_ablation                on a GPU, 40 s per variant
+    python -m experiments.benchmarks.image_ablation --variants ... some, beside those of the last
+    python -m experiments.benchmarks.image_ablation --merge A B    those of folders as one file
+    python -m experiments.benchmarks.image_ablation --quick        small digits on a CPU
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 import vfg
 
 from ..cells import Cells
-from ..results import TRIALS, arguments, positive
 from ..paper.image_models import encoding
 from ..paper.image_training import Budget, count, train
 from ..paper.images import Images, binary
 from ..paper.likelihood import SHAPES
+from ..results import TRIALS, arguments, positive
 
 CHOSEN = "as chosen"
 VARIANTS: dict[str, dict[str, Any]] = {

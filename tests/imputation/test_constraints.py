@@ -243,9 +243,3 @@ def test_the_command_line_takes_constraints(tmp_path):
     assert (filled["begin"] <= filled["end"]).all()
     assert (filled["begin_high"] <= filled["end_high"]).all()
     assert isinstance(vfg.load(saved).constraints, tuple)
-
-
-def test_models_with_constraints_are_not_exported(tmp_path):
-    model = linear(constraints=["net + tax == gross"]).fit(bookings()[1])
-    with pytest.raises(ValueError, match="a model with constraints cannot be exported"):
-        vfg.export(model, tmp_path / "model.onnx")

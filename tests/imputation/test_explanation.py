@@ -33,7 +33,7 @@ def numbers(table):
 
 @pytest.fixture(scope="module")
 def ensemble(table):
-    return VFGImputer(members=1, mixtures=1, neighbours=1, steps=20).fit(table)
+    return VFGImputer(members=1, mixtures=1, neighbours=1, steps=20, random_state=0).fit(table)
 
 
 def test_a_linear_model_is_explained_by_its_regression(numbers):

@@ -145,11 +145,6 @@ def _fitted_model(model: TableModel | VFGImputer) -> TableModel:
 
 def _check_parts(model: TableModel, without: Sequence[str]) -> None:
     """Refuse what cannot be exported, with the reason."""
-    if model.constraints:
-        raise ValueError(
-            f"a model with constraints cannot be exported, since {model.constraints[0]!r} would "
-            "not be kept to; fit it without them"
-        )
     for label, part in model.encoding.parts.items():
         if isinstance(part, CategoryEncoding) and len(part.categories) > MOST_CANDIDATES:
             raise ValueError(

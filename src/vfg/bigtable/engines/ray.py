@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import cycle
 from typing import Any, TypeVar
 
@@ -88,7 +89,7 @@ class Ray:
         """As in `ShardEngine`; a RuntimeError says that workers died again and again."""
         ray = _import_ray()
         with needs("ray"):
-            import ray.data
+            import_module("ray.data")
         with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
             try:
                 yield from fill_shards(plan, work, known, processes=self.processes, gpus=self.gpus)
