@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import optimize
 from torch import Tensor
 
 from vfg.graph.checks import suggestion
@@ -182,6 +181,8 @@ class Constraints:
         self.parts = [_numeric(encoding, label, known) for label in self.labels]
         self.texts = [one.text for one in known]
         self.is_equation = np.array([one.is_equation for one in known])
+        # Inequalities of one column are bounds, to which values are clipped.
+        self.is_joint = ~self.is_equation & np.array([len(one.form.terms) > 1 for one in known])
         self.matrix = np.array(
             [[one.form.terms.get(label, 0.0) for label in self.labels] for one in known]
         )
@@ -202,18 +203,13 @@ class Constraints:
         return torch.from_numpy(rows[np.abs(rows[:, :-1]).max(1) > 0.0])
 
     def broken(self, draws: Tensor, columns: Sequence[int]) -> Tensor:
-        """Which draws `(number, rows, columns)` break an inequality, `(number, rows)`."""
-        rows = torch.from_numpy(self._standardised(columns)[~self.is_equation])
+        """Which draws `(number, rows, columns)` break an inequality between columns, by row."""
+        rows = torch.from_numpy(self._standardised(columns)[self.is_joint])
         result = torch.zeros(draws.shape[:-1], dtype=torch.bool)
         for row in rows:
             size = float(row[:-1].abs().sum())
             result |= draws @ row[:-1] + row[-1] > TOLERANCE * (size + float(row[-1].abs()))
         return result
-
-    def involved(self, columns: Sequence[int]) -> Tensor:
-        """Which columns of the matrix have inequalities."""
-        rows = self._standardised(columns)[~self.is_equation]
-        return torch.from_numpy((rows[:, :-1] != 0.0).any(0))
 
     def _standardised(self, columns: Sequence[int]) -> Array:
         """Rows `(coefficients, constant)` over some columns of the matrix; others are constant."""
@@ -363,6 +359,8 @@ class Constraints:
 
         Distances are those up and down, in deviations, of a linear programme.
         """
+        from scipy import optimize  # takes long to import
+
         own = self.matrix[np.ix_(active, free)] * self.scales[free]
         sides, equations = -(self.matrix[active] @ numbers + self.constants[active]), (
             self.is_equation[active]
@@ -396,7 +394,11 @@ class Constraints:
             todo = np.ones(len(result), dtype=bool)
             for rounding in (np.rint, np.floor, np.ceil):
                 tried = result.copy()
-                tried[:, k] = self.origins[k] + grid * rounding(steps + 0.0)
+                # 199 / 10 is 19.9, but 0.1 * 199 is not.
+                tried[:, k] = self.origins[k] + rounding(steps + 0.0) * grid
+                decimals = self.parts[k].decimals
+                if decimals is not None:
+                    tried[:, k] = np.round(tried[:, k], decimals)
                 moved, left = self._project(tried[todo], rest, chosen)
                 far = (self._errors(moved) > self._tolerances(moved))[:, chosen].any(1)
                 good = np.flatnonzero(todo)[~(left | far)]

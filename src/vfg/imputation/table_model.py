@@ -86,8 +86,6 @@ COPIES, COPY_SEEDS = 16, 7919
 a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
-FEWEST_KEPT = 10
-"""Draws that keep to the constraints from which their mean is taken."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 LEAST_WEIGHT = 0.1
@@ -1235,18 +1233,6 @@ class MissingCells:
 
     def means(self) -> Tensor:
         """What cells are filled with, `(rows with missing cells, modelled columns)`."""
-        means = self._means()
-        for part, drawn, kept in self._constrained_draws(0):
-            # Means move as those of draws do when the ones that break a constraint are left out.
-            number = kept.sum(0)[:, None]
-            inside = (drawn * kept[..., None]).sum(0) / number.clamp(min=1)
-            moved = means[part] + torch.where(number >= FEWEST_KEPT, inside - drawn.mean(0), 0.0)
-            means[part] = torch.where(
-                self.observed[part] | self.model.unordered, means[part], moved
-            )
-        return means
-
-    def _means(self) -> Tensor:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.fills(*table, self.ids)
@@ -1305,19 +1291,6 @@ class MissingCells:
             drawn[:, rows] = torch.where(replaced, chosen, drawn[:, rows])
         return drawn
 
-    def _constrained_draws(self, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Rows some of whose draws break a constraint, those draws, and which do not."""
-        known, columns = self.model.constraint_set, self.model.columns
-        if known is None or not len(self.values):
-            return
-        involved = (~self.observed & known.involved(columns)).any(1).nonzero()[:, 0]
-        for rows in involved.split(ROWS_OF_DRAWS):
-            drawn = self.select(rows)._free_draws(DRAWS, seed)
-            kept = ~known.broken(drawn, columns)
-            some = (~kept).any(0)
-            if bool(some.any()):
-                yield rows[some], drawn[:, some], kept[:, some]
-
     def _draws(self, number: int, seed: int) -> Tensor:
         return self.model.draws(self.values, self.observed, number, seed, self.ids)
 
@@ -1364,14 +1337,6 @@ class MissingCells:
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
-        ends = self._quantiles(levels, seed)
-        for rows, _, _ in self._constrained_draws(seed):
-            drawn = self.select(rows).draws(DRAWS, seed).numpy()
-            own = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            ends[:, rows] = torch.where(self.model.unordered, ends[:, rows], own)
-        return ends
-
-    def _quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
             return model.quantiles(*table, levels, seed=seed, ids=self.ids)
