@@ -275,3 +275,8 @@ def test_the_command_line_takes_constraints(tmp_path):
     assert (filled["begin"] <= filled["end"]).all()
     assert (filled["begin_high"] <= filled["end_high"]).all()
     assert isinstance(vfg.load(saved).constraints, tuple)
+    wrong = CliRunner().invoke(
+        app, ["fit", str(source), "-o", str(saved), "--constraint", "a <= 1"]
+    )
+    assert wrong.exit_code == 2
+    assert "names 'a', which is no column" in " ".join(wrong.output.split())

@@ -233,6 +233,7 @@ class FitOptions:
 
     def settings(self, columns: Sequence[str]) -> ImputerSettings:
         """The settings of a fit to some columns."""
+        from vfg.imputation.constraints import parse_constraints
         from vfg.imputation.settings import ImputerSettings
         from vfg.tables.schema import Continuous, Schema
 
@@ -252,6 +253,7 @@ class FitOptions:
         }
         with usage_errors():
             Schema(parsed["schema"] or {})
+            parse_constraints(self.constraints or (), columns)
             for ends in (parsed["bounds"] or {}).values():
                 if str not in map(type, ends):  # dates are checked with their column
                     Continuous(ends)

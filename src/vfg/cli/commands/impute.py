@@ -393,9 +393,13 @@ def load_model(path: Path | None, options: FitOptions, save: Path | None) -> Tab
     """The model of a file, if one is named."""
     if path is None:
         return None
-    if options.columns or options.exclude or save:
+    names = {"kinds": "--kind", "constraints": "--constraint", "bend": "--linear"}
+    chosen = [name for name in options.describe() if name not in ("seed", "device")]
+    given = [names.get(name, f"--{name}") for name in chosen] + ["--save"] * (save is not None)
+    if given:
         raise typer.BadParameter(
-            "--columns, --exclude and --save are options of fitting and exclude --model"
+            f"{', '.join(given)}: the model is fitted already; leave out options of fitting, or "
+            "--model"
         )
     return load_table_model(path, options.device)
 
