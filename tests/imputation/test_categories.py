@@ -18,9 +18,9 @@ from vfg.imputation.categories import (
     fit_pooling,
     fit_set_thresholds,
 )
+from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.plan import RowMixtureKind
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
-from vfg.imputation.table_model import MissingCells
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding
 from vfg.tables.frames import open_table
 

@@ -11,9 +11,9 @@ import vfg
 from vfg import plots
 from vfg.data import mar, mcar, mnar_self
 from vfg.gaussian.conditional_means import ExactMeans
+from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.missingness import FURTHEST, WIDENING, find_mechanism, tilt_by_rows
 from vfg.imputation.mixtures import fit_linear, star
-from vfg.imputation.table_model import MissingCells
 from vfg.sklearn import VFGImputer
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from vfg.bigtable.formats import Dialect
 from vfg.bigtable.type_inference import cast_layout, cast_text, format_layout, mark_missing
 from vfg.bigtable.writing import format_like
+from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.settings import SEEDS, check_count, check_estimate, check_share
-from vfg.imputation.table_model import MissingCells, TableModel
+from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.frames import open_table as opened
 from vfg.tables.frames import quote

@@ -187,7 +187,7 @@ class _Target:
 
     def fill(self, row: int, *, missing: bool) -> float:
         """Set the value to what is filled in; how far it moves because the cell is missing."""
-        from vfg.imputation.table_model import MissingCells
+        from vfg.imputation.missing_cells import MissingCells
 
         model, part = self.model, self.model.encoding.parts[self.column]
         if not isinstance(part, NumericEncoding):

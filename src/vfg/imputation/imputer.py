@@ -19,6 +19,7 @@ from torch import Tensor
 from vfg.flows import Coupling
 from vfg.graph import Graph
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
+from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.missingness import Sensitivity, check_shifts
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.rubin import pool
@@ -31,7 +32,7 @@ from vfg.imputation.settings import (
     check_table,
     to_python,
 )
-from vfg.imputation.table_model import MissingCells, TableModel, answering_device, as_frame
+from vfg.imputation.table_model import TableModel, answering_device, as_frame
 from vfg.inference.variables import central_levels
 from vfg.inputs import as_weights
 from vfg.modelfile import dumps, loads

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -34,14 +32,11 @@ from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
-from vfg.imputation.missingness import Mechanism, Tilt, describe_mechanism, tilt_by_rows
+from vfg.imputation.missing_cells import CHOOSING, MissingCells
+from vfg.imputation.missingness import Mechanism, describe_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear_further
 from vfg.imputation.parameter_draws import (
     CategoryDraw,
-    Departures,
-    NormalModel,
-    Posterior,
-    draw_entries,
 )
 from vfg.imputation.relations import EXACT, Relations, holding_relations
 from vfg.imputation.row_mixture import RowMixture
@@ -64,7 +59,7 @@ from vfg.tables.schema import Integer
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
-from vfg.utils.random import normal, uniform
+from vfg.utils.random import uniform
 from vfg.utils.specs import with_options
 
 if TYPE_CHECKING:
@@ -72,26 +67,13 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 8192
 """Rows that are answered together: enough to be fast, few enough to bound memory."""
-CHOOSING = 2**20
-"""The node of random numbers that choose categories; above all nodes of the parts."""
-PROPER_SEEDS = 2003
-"""Stride of the seeds of proper draws, so that their noise differs from that of other draws."""
-DEPARTURE_DRAWS = 8
-"""Draws from which the spread of an ensemble is compared with that of a Normal model."""
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
-COPIES, COPY_SEEDS = 16, 7919
-"""Draws among which one that breaks a constraint is replaced, and the distance of their seeds: with
-a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
-NUMBERS_AT_ONCE = 2**23
-"""Numbers of such draws that are drawn together, which bounds memory."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 LEAST_WEIGHT = 0.1
 """Sum of the weights per row below which they are likely shares, not counts."""
-WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
-"""Models, and the columns that their users know to stay missing."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
@@ -1157,245 +1139,3 @@ def _variable(encoding: Encoding, name: str, label: Label, leaf: str) -> Variabl
         return Variable(name, kind, leaf, float(ends[0]), float(ends[1]), idle=idle)
     kind = "integer" if isinstance(spec, Integer) else "number"
     return Variable(name, kind, leaf, part.lowest, part.highest, idle=idle)
-
-
-def _departures(model: TableModel, posterior: Posterior) -> Departures:
-    """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
-    drawn, prediction = model.draws_and_prediction(*posterior.fitted.table, DEPARTURE_DRAWS, 0)
-    spread = (drawn - prediction.means).square().mean(0)
-    return Departures.fit(posterior.estimate, posterior.fitted, prediction.means, spread)
-
-
-class MissingCells:
-    """The rows of a table with missing cells, encoded.
-
-    Answers about a row depend on its cells and its id alone. The table has the columns of the
-    model, in its order. Ids are `row_ids`, or consecutive from `first_row` on.
-    """
-
-    def __init__(
-        self,
-        model: TableModel,
-        table: Table,
-        first_row: int = 0,
-        row_ids: ArrayLike | None = None,
-    ) -> None:
-        self.model, self.table = model, table
-        self.missing = table.missing
-        self.rows = np.flatnonzero(self.missing.any(1))
-        values, observed = model.encode(table)
-        chosen = torch.from_numpy(self.rows)
-        self.values, self.observed = values[chosen], observed[chosen]
-        ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
-        self.ids = ids[chosen]
-        self._warn_of_identifiers()
-        if model.constraint_set is not None:
-            model.constraint_set.check(table, first_row)
-
-    @classmethod
-    def of_rows(
-        cls, model: TableModel, values: Tensor, observed: Tensor, ids: Tensor
-    ) -> MissingCells:
-        """Encoded rows without a table, which can be answered but not filled."""
-        cells = cls.__new__(cls)
-        cells.model, cells.values, cells.observed, cells.ids = model, values, observed, ids
-        return cells
-
-    def _warn_of_identifiers(self) -> None:
-        known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
-        parts = enumerate(self.model.encoding.parts.items())
-        left = [
-            label
-            for place, (label, part) in parts
-            if not (part.fillable or part.empty or label in known) and self.missing[:, place].any()
-        ]
-        if left:
-            known += left
-            warnings.warn(
-                f"missing values of column {quote(left)} stay missing: nearly every cell is "
-                "different, as in identifiers or free text; leave it out to avoid this warning",
-                stacklevel=4,
-            )
-
-    @cached_property
-    def tilt(self) -> Tilt | None:
-        """How cells move because they are missing, as those of the fitted table were."""
-        model = self.model
-        if model.slopes is None or model.linear is None or not len(self.values):
-            return None
-        exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
-        drawn = self._draws(DRAWS, 0) if model.is_stacked else None
-        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
-
-    def moves(self, place: int) -> bool:
-        """Whether a modelled column of the first row moves because it is missing."""
-        return self.tilt is not None and bool(self.tilt.shift[0, place] != 0.0)
-
-    def means(self) -> Tensor:
-        """What cells are filled with, `(rows with missing cells, modelled columns)`."""
-        model, table = self.model, (self.values, self.observed)
-        if self.tilt is None:
-            return model.fills(*table, self.ids)
-        prediction = model.predictions(*table, self.ids)
-        moved = model.within_range(prediction.means + self.tilt.shift)
-        moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
-        estimates = model.point_estimates(*table, replace(prediction, means=moved))
-        return model.at_values(estimates, self.observed, fills=True)
-
-    def estimates(self, kind: str, seed: int) -> Tensor:
-        """Means or medians, `(rows with missing cells, modelled columns)`."""
-        means = self.means()
-        if kind == "mean":
-            return means
-        return self.model.medians(self.values, self.observed, means, seed=seed, ids=self.ids)
-
-    def draws(self, number: int, seed: int) -> Tensor:
-        """Joint draws, `(number, rows with missing cells, modelled columns)`."""
-        return self.within_constraints(
-            lambda cells, own, copies: cells._free_draws(number * copies, own), number, seed
-        )
-
-    def _free_draws(self, number: int, seed: int) -> Tensor:
-        """Draws that may break constraints."""
-        return self._draws(number, seed) if self.tilt is None else self._tilted_draws(number, seed)
-
-    def select(self, rows: Tensor) -> MissingCells:
-        """Some of the rows."""
-        part = copy.copy(self)
-        part.__dict__.pop("tilt", None)
-        part.values, part.observed, part.ids = (
-            self.values[rows],
-            self.observed[rows],
-            self.ids[rows],
-        )
-        return part
-
-    def within_constraints(
-        self, draw: Callable[[MissingCells, int, int], Tensor], number: int, seed: int
-    ) -> Tensor:
-        """Draws of which those that break a constraint are drawn again.
-
-        They come from a function of rows, a seed, and how many draws replace each of `number`.
-        """
-        drawn, known = draw(self, seed, 1), self.model.constraint_set
-        if known is None:
-            return drawn
-        broken = known.broken(drawn, self.model.columns)
-        size = max(1, NUMBERS_AT_ONCE // (number * COPIES * max(1, len(self.model.columns))))
-        for rows in broken.any(0).nonzero()[:, 0].split(size):
-            again = draw(self.select(rows), seed + COPY_SEEDS, COPIES)
-            good = ~known.broken(again, self.model.columns).unflatten(0, (number, COPIES))
-            first = good.int().argmax(1)[:, None, :, None]
-            chosen = again.unflatten(0, (number, COPIES)).take_along_dim(first, 1)[:, 0]
-            replaced = (broken[:, rows] & good.any(1))[..., None]
-            drawn[:, rows] = torch.where(replaced, chosen, drawn[:, rows])
-        return drawn
-
-    def _draws(self, number: int, seed: int) -> Tensor:
-        return self.model.draws(self.values, self.observed, number, seed, self.ids)
-
-    def _tilted_draws(self, number: int, seed: int) -> Tensor:
-        assert self.tilt is not None
-        drawn = self.tilt(self._draws(number, seed))
-        noise = self.model.relation_levels(number, self.ids, seed)
-        drawn = self.model.with_relations(drawn, self.values, self.observed, noise)
-        return self.model.at_values(drawn, self.observed)
-
-    @torch.no_grad()
-    def proper_draws(
-        self, parameters: Sequence[NormalModel], seed: int, posterior: Posterior
-    ) -> Tensor:
-        """Joint draws, each with parameters that were drawn, `(number, rows, columns)`.
-
-        Linear relations are those of a Normal model; an ensemble adds its nonlinear departures, and
-        the shape of its draws. Without an ensemble the Normal model draws up to nine categories,
-        too.
-        """
-        model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
-        number, every = len(parameters), torch.arange(self.values.shape[1])
-        own, places = (seed + 1) * PROPER_SEEDS, torch.empty(0, dtype=torch.long)
-        levels = normal(own, self.ids, torch.arange(number), 0, every)
-        if model.is_stacked:
-            plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
-            departures = posterior.departures(model, _departures)
-            draws = departures.draw(parameters, *rows, levels, prediction.means, plain)
-        else:
-            chosen = model.category_draws
-            places = torch.tensor([at for one in chosen for at in one.places], dtype=torch.long)
-            first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
-            numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
-            draws = draw_entries(parameters, *rows, levels, chosen, numbers)
-            prediction = model.predictions(*rows, self.ids)
-        categories = draws[..., places]
-        draws = torch.where(self.observed, self.values, draws)
-        draws = draws if self.tilt is None else self.tilt(draws)
-        draws[..., places] = categories
-        draws = model.with_relations(draws, *rows, model.relation_levels(number, self.ids, seed))
-        known = self.observed.clone()
-        known[:, places] = True
-        return model.with_categories(draws, rows[0], known, prediction, self.ids, seed)
-
-    def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
-        """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
-        model, table = self.model, (self.values, self.observed)
-        if self.tilt is None:
-            return model.quantiles(*table, levels, seed=seed, ids=self.ids)
-        if not model.is_stacked:
-            ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
-        else:
-            drawn = self._tilted_draws(DRAWS, seed).numpy()
-            ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-        ends = torch.where(model.unordered, self.means(), ends)
-        return model.quantiles_with_relations(ends, levels, *table)
-
-    @property
-    def numeric(self) -> Tensor:
-        """1 at missing entries of columns of numbers, else 0."""
-        return (~self.observed & ~self.model.unordered).double()
-
-    def shifted_means(
-        self, matrices: Tensor, shifts: Sequence[float]
-    ) -> tuple[tuple[Label, ...], Array, Array, Array, Array]:
-        """Columns, means of estimates and interval ends of missing cells, and of whole columns.
-
-        The matrices are the estimates and the ends; results are by shift and column.
-        """
-        encoding, places = self.model.encoding, np.flatnonzero(self.missing.any(0))
-        parts = [
-            (place, label, encoding.parts[label]) for place, label in enumerate(encoding.parts)
-        ]
-        chosen = [
-            (place, label, part)
-            for place, label, part in parts
-            if place in places and isinstance(part, NumericEncoding) and part.clock is None
-            and label not in encoding.idle
-        ]  # fmt: skip
-        if not chosen:
-            raise ValueError("the table has no missing numbers, so nothing can be shifted")
-        result = np.empty((4, len(shifts), len(chosen)))
-        for row, shift in enumerate(shifts):
-            whole = self.model.spread_out(matrices + shift * self.numeric)
-            for column, (place, label, part) in enumerate(chosen):
-                absent = self.missing[self.rows, place]
-                cells = whole[:, absent][..., encoding.sections[label]]
-                moved = part.numbers(cells.reshape(-1, cells.shape[-1])).reshape(3, -1)
-                known = self.table.column(place)
-                total = known.values[~known.missing].astype(float).sum() + moved[0].sum()
-                result[:3, row, column] = moved.mean(1)
-                result[3, row, column] = total / self.table.rows
-        return tuple(label for _, label, _ in chosen), *result
-
-    def fill(self, matrix: Tensor, *, are_ends: bool = False) -> Any:
-        """The whole table, its missing cells filled from a matrix of the rows that have some.
-
-        They satisfy the constraints; ends of intervals do so as far as they can.
-        """
-        whole = np.zeros((self.table.rows, self.model.encoding.width))
-        whole[self.rows] = self.model.spread_out(matrix)
-        fills, known = (
-            self.model.encoding.decode_cells(whole, self.table),
-            self.model.constraint_set,
-        )
-        if known is not None:
-            fills = known.enforce(fills, self.table, are_ends=are_ends)
-        return self.table.replace_cells(fills)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from vfg.imputation.answers import axis_numbers
 from vfg.imputation.explanation import Explanation, places_of
-from vfg.imputation.table_model import MissingCells, TableModel
+from vfg.imputation.missing_cells import MissingCells
+from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import Array, Marginal, Value, Variable, central_levels, days_of
 from vfg.studio.asking.cards import LEVEL
 from vfg.studio.asking.model import DRAWS, OpenModel
