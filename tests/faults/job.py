@@ -5,6 +5,7 @@ import signal
 import time
 
 from vfg.bigtable import Filling, Sink, impute
+from vfg.bigtable.engines.ray import Ray
 
 
 def main():
@@ -14,6 +15,7 @@ def main():
     parser.add_argument("target")
     parser.add_argument("--shard-rows", type=int, default=50)
     parser.add_argument("--engine", default="local")
+    parser.add_argument("--actors", action="store_true", help="Ray without shared files")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--draws", type=int, default=0)
     parser.add_argument("--pause-writing", type=int, default=-1, help="within this shard")
@@ -35,7 +37,7 @@ def main():
         chosen.target,
         filling=Filling(draws=chosen.draws or None),
         shard_rows=chosen.shard_rows,
-        engine=chosen.engine,
+        engine=Ray(chosen.processes, shared=False) if chosen.actors else chosen.engine,
         processes=chosen.processes,
         progress=progress,
     )

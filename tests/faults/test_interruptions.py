@@ -113,8 +113,7 @@ def test_the_second_job_on_a_folder_is_refused(bench):
 
 def test_a_killed_actor_of_ray_is_replaced(bench):
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    options = ("--engine", "ray", "--processes", "1")
-    with bench.job("actors", *options) as process:
+    with bench.job("actors", "--actors", "--processes", "1") as process:
         wait_for(process, "done 50")
         actors = [pid for pid in everyone() if command_of(pid).startswith("ray::Filler")]
         assert actors
