@@ -96,13 +96,22 @@ def utrees(question: Answer) -> Answer:
 
 
 def gcimpute(question: Answer) -> Answer:
-    """A Gaussian copula with its defaults; 20 draws beside its own point imputation."""
+    """A Gaussian copula with its defaults; 20 draws beside its own point imputation.
+
+    Where its own choice of ordinal columns ends with an error, all are taken as continuous.
+    """
     from gcimpute.gaussian_copula import GaussianCopula
 
     model = GaussianCopula(random_state=int(question["seed"]))
-    point, times = fit_and_fill(
-        lambda: model.fit(X=question["shown"]), lambda values: model.transform(X=values), question
-    )
+    columns = list(range(question["shown"].shape[1]))
+
+    def fit() -> None:
+        try:
+            model.fit(X=question["shown"])
+        except ValueError:
+            model.fit(X=question["shown"], continuous=columns)
+
+    point, times = fit_and_fill(fit, lambda values: model.transform(X=values), question)
     target = question.get("unseen", question["shown"])
     draws = np.moveaxis(np.asarray(model.sample_imputation(X=target, num=DRAWS)), 2, 0)
     return {"point": np.asarray(point, dtype=np.float64), "draws": draws, **times}

@@ -164,3 +164,25 @@ def test_intervals_of_few_rows_are_not_cut_at_the_range_of_these():
         low, high = fitted.predict_interval(np.where([True, False], np.nan, new), 0.98)
         held.append(np.mean((low[:, 0] <= new[:, 0]) & (new[:, 0] <= high[:, 0])))
     assert np.mean(held) > 0.94
+
+
+def shares_of_a_whole(rows, seed, columns=7):
+    """Shares that add up to 100 but for rounding, and a column of its own."""
+    generator = np.random.default_rng(seed)
+    sizes = np.exp(generator.normal(size=(rows, columns)) * np.linspace(0.2, 1.2, columns))
+    shares = 100.0 * sizes / sizes.sum(1, keepdims=True)
+    noise = 0.3 * generator.normal(size=shares.shape)
+    return np.column_stack([shares + noise, generator.normal(size=rows)])
+
+
+@pytest.mark.parametrize("make", [light, linear])
+def test_shares_of_a_whole_are_filled_as_by_least_squares(make):
+    table, new = shares_of_a_whole(150, seed=0), shares_of_a_whole(300, seed=1)
+    fitted = make().fit(table)
+    for column in range(7):
+        hidden = new.copy()
+        hidden[:, column] = np.nan
+        error = np.square(fitted.transform(hidden) - new)[:, column].mean()
+        others = [np.column_stack([np.delete(x, column, 1), np.ones(len(x))]) for x in (table, new)]
+        slopes = np.linalg.lstsq(others[0], table[:, column], rcond=None)[0]
+        assert error < 1.3 * np.square(others[1] @ slopes - new[:, column]).mean()

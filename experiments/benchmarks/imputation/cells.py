@@ -110,6 +110,8 @@ def measure(cell: Cell, threads: int) -> dict[str, Any]:
 def scores(found: Filled, truth: Array, missing: Mask) -> dict[str, Any]:
     """All metrics that the method's answer allows."""
     kept: dict[str, Any] = dict(point_errors(found.point, truth, missing))
+    if found.median is not None:
+        kept["mae_median"] = point_errors(found.median, truth, missing)["mae"]
     if found.draws is not None:
         kept["draws"] = len(found.draws)
         kept["crps"] = crps(found.draws, truth, missing)

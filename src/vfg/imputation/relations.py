@@ -137,9 +137,40 @@ def find_relations(
     ordered = [k for k in varied if unordered is None or not unordered[k]]
     for chosen in [*_candidate_pairs(values, observed, 2.0 * NEAR**2), *close]:
         noisy.append(_relations_among(values, observed, chosen, ordered, weights)[1:])
+    variances = 1.0 / precision.diagonal()
+    noisy.append(_sharp_relation(values, observed, ordered, weights, variances))
     kept = _orthonormal(torch.cat(exact))
     relations = Relations(kept, torch.zeros(len(kept), dtype=torch.float64))
-    return _with_noisy(relations, noisy, 1.0 / precision.diagonal())
+    return _with_noisy(relations, noisy, variances)
+
+
+def _sharp_relation(
+    values: Tensor,
+    observed: Tensor,
+    chosen: list[int],
+    weights: Tensor | None,
+    variances: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The exactest noisy relation of many columns that says more of each than the linear model.
+
+    Shares of a whole are related so, and the noise of the linear model's leaves can be too large to
+    show it. Columns of which a relation says too little are left out, and the others searched
+    again.
+    """
+    while True:
+        _, coefficients, noise = _relations_among(values, observed, chosen, chosen, weights)
+        if not len(noise):
+            return coefficients, noise
+        best = int(noise.argmin())
+        sharp = _is_sharp(coefficients[best], noise[best], variances)
+        if bool(sharp[chosen].all()):
+            return coefficients[best : best + 1], noise[best : best + 1]
+        chosen = [column for column in chosen if sharp[column]]
+
+
+def _is_sharp(relation: Tensor, noise: Tensor, variances: Tensor) -> Tensor:
+    """Of which columns a relation leaves at most the variance that the linear model leaves."""
+    return noise.square() <= relation[:-1].square() * variances
 
 
 def _relations_among(
@@ -179,7 +210,7 @@ def _with_noisy(
         directions = _orthonormal(coefficients[:, :-1])
         one = candidates[place]
         left = one[:-1] - directions.T @ (directions @ one[:-1])
-        is_sharp = (deviations[place].square() <= one[:-1].square() * variances) | (one[:-1] == 0.0)
+        is_sharp = _is_sharp(one, deviations[place], variances) | (one[:-1] == 0.0)
         if left.norm() > NEW_SHARE and bool(is_sharp.all()):
             coefficients = torch.cat([coefficients, one[None]])
             noise = torch.cat([noise, deviations[place : place + 1]])
