@@ -17,7 +17,10 @@ from .render import Found, fill
 
 Section = Callable[[Found], str]
 PAGES: dict[str, tuple[str, dict[str, Section]]] = {
-    "imputation": ("Results on missing cells", {"imputation": imputation.imputation}),
+    "imputation": (
+        "Results on missing cells",
+        {"imputation": imputation.imputation, "effort": imputation.effort},
+    ),
     "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),
     "missing": (
         "Results on why cells are missing",

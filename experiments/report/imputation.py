@@ -305,3 +305,84 @@ def failures(found: Found) -> str:
         for name, failed in found["failures"].items()
     ]
     return "\n".join(["Cells that ended with an error:\n", *lines, ""]) if lines else ""
+
+
+PATTERNS = {"columns": "every column in turn", "pairs": "pairs of columns", "half": "half of them"}
+
+
+def effort(found: Found) -> str:
+    """Cost and gain of the efforts, whole columns missing, growth."""
+    parts = [
+        make(found[name])
+        for name, make in (("cost", _costs), ("gaps", _gaps), ("growth", _growth))
+        if found.get(name)
+    ]
+    return fill("imputation.effort", parts="\n".join(parts), **found)
+
+
+def _by_case(records: list[Found], *keys: str) -> dict[tuple[str, ...], dict[str, Found]]:
+    """Records by case, and then by method."""
+    cases: dict[tuple[str, ...], dict[str, Found]] = {}
+    for record in records:
+        case = tuple(str(record[key]) for key in keys)
+        cases.setdefault(case, {})[record["method"]] = record
+    return cases
+
+
+def _costs(records: list[Found]) -> str:
+    """Errors and seconds relative to chained ExtraTrees, with half of the cells missing."""
+    cases = _by_case(records, "table", "seed").values()
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    body = []
+    for method in methods:
+        line = ["ExtraTrees, 100 trees, 10 rounds" if method == "trees100" else label(method)]
+        for measure in ("mse", "seconds"):
+            for base in ("trees100", "extratrees"):
+                ratios = [case[method][measure] / case[base][measure] for case in cases]
+                line.append(f"{geometric_mean(ratios):.3g}")
+        body.append(line)
+    header = ["", "squared error / 100 trees", "/ 50 trees", "seconds / 100 trees", "/ 50 trees"]
+    return fill("imputation.costs", tables=len(cases), table=rows(header, body))
+
+
+def _gaps(records: list[Found]) -> str:
+    """Errors where whole columns are missing in new rows, relative to the best baseline."""
+    cases = _by_case(records, "gaps", "table", "seed")
+    efforts = [m for m in dict.fromkeys(r["method"] for r in records) if m.startswith("vfg")]
+    body = []
+    for pattern, title in PATTERNS.items():
+        line = [title]
+        for method in efforts:
+            ratios = {
+                table: case[method]["mse"]
+                / min(r["mse"] for name, r in case.items() if not name.startswith("vfg"))
+                for (gaps, table, _), case in cases.items()
+                if gaps == pattern and method in case
+            }
+            worst = max(ratios, key=ratios.__getitem__)
+            line += [f"{geometric_mean(ratios.values()):.3f}", f"{worst} {ratios[worst]:.2f}"]
+        body.append(line)
+    header = ["missing in new rows", *(x for m in efforts for x in (label(m), "worst"))]
+    tables = len({table for _, table, _ in cases})
+    return fill("imputation.gaps", tables=tables, table=rows(header, body))
+
+
+def _growth(records: list[Found]) -> str:
+    """Seconds to fit and rows filled per second of made tables."""
+    efforts = list(dict.fromkeys(record["effort"] for record in records))
+    sizes = list(dict.fromkeys((record["rows"], record["columns"]) for record in records))
+    cells = {(r["rows"], r["columns"], r["effort"]): r for r in records}
+    body = [
+        [f"{size[0]:,} x {size[1]}"]
+        + [
+            text
+            for effort in efforts
+            for text in (
+                number(cells[*size, effort]["fit"]),
+                number(size[0] / cells[*size, effort]["transform"]),
+            )
+        ]
+        for size in sizes
+    ]
+    header = ["rows x columns", *(x for e in efforts for x in (f"{e}: seconds", "rows/s"))]
+    return fill("imputation.growth", table=rows(header, body))
