@@ -119,8 +119,8 @@ def test_a_run_finishes_with_settings_of_its_own():
     member, valid = encoding(8, 2, seed=0, **shape), rows(20, seed=4)
     run = train([member], rows(), valid, BUDGET)
     ((first, last),) = run.runs
-    assert (first.steps, last.steps) == (20, 10)
-    assert run.images == 20 * BUDGET.batch + 10 * 10
+    assert (first.steps, last.steps) == (30, 10)
+    assert run.images == 30 * BUDGET.batch + 10 * 10
     weighted = member.log_likelihood(valid, 2).mean().item()
     best = min(epoch.validation for epoch in last.history)
     assert weighted == pytest.approx(-64 * best, rel=1e-3)
