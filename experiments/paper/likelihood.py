@@ -354,6 +354,7 @@ def draw_validation(found: dict[str, Any]) -> Any:
             axis.plot(steps, values, label=model, lw=2 if model == ENCODING else 1)
         best = min(min(row.get("validation", [math.inf])) for row in part["models"].values())
         axis.set(title=name, xlabel="steps", ylim=(0.99 * best, 1.25 * best))
+        axis.locator_params(axis="x", nbins=5)
         axis.legend(fontsize=7)
     axes[0, 0].set_ylabel("-ELBO on validation rows")
     return figure
