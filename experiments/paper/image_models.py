@@ -17,10 +17,22 @@ ROWS_AT_ONCE = 2000
 class Bounded(nn.Module):
     """A VFG with sampled states."""
 
-    def __init__(self, model: vfg.VFG, *, stacks: bool = True, **settings: Any) -> None:
-        """Settings are what is special about its training; whether seeds train as one model."""
+    def __init__(
+        self,
+        model: vfg.VFG,
+        *,
+        stacks: bool = True,
+        finish: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Settings are what is special about its training; whether seeds train as one model.
+
+        `finish` is the `share` of the training that a second call of `vfg.fit` has, and what is
+        special about that.
+        """
         super().__init__()
         self.model, self.settings, self.stacks = model, settings, stacks
+        self.finish = {} if finish is None else dict(finish)
 
     @torch.no_grad()
     def bound(self, rows: Tensor, samples: int = 1) -> Tensor:

@@ -31,6 +31,7 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
         "Results on images",
         {
             "likelihood": images.likelihood,
+            "image_finishing": images.image_finishing,
             "image_ablation": images.image_ablation,
             "conditional_images": images.conditional_images,
             "likelihood_benchmark": images.likelihood_benchmark,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from statistics import mean
 from typing import Any
 
@@ -18,6 +19,8 @@ GOOD_VAE = 88.0
 TERMS = 9
 """How many terms of width 196 have a constant on the tree: 2 nodes, 6 edges, the root."""
 MEASURES = ("elbo", "nll")
+LONGER = ", longer"
+"""How the names of models end that had more seconds than the baselines."""
 MODELS = {
     "model": "{name}",
     "-ELBO": lambda row: spread(row["elbo"]),
@@ -29,7 +32,7 @@ MODELS = {
 RUNS = {
     **MODELS,
     "batch": "{batch}",
-    "million images": lambda row: f"{row['steps'] * row['batch'] / 1e6:.1f}",
+    "million images": lambda row: f"{row.get('images', row['steps'] * row['batch']) / 1e6:.1f}",
     "seconds": "{train_seconds:.0f}",
     "draws": "{draws:,}",
     "effective draws of 500": lambda row: (
@@ -94,6 +97,7 @@ def _section(name: str, found: Found) -> str:
         f"### {_capital(source)}, {plural(len(found['seeds']), 'seed')}",
         table(RUNS, [{**row, "name": model} for model, row in models.items()]),
         _verdict(models),
+        *_longer(models),
     ]
     if name == "omniglot":
         lines.append(fill("likelihood.omniglot").strip())
@@ -106,8 +110,8 @@ def _section(name: str, found: Found) -> str:
 
 
 def best_models(models: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Our best model by NLL, and the best baseline."""
-    nll = {name: mean(row["nll"]) for name, row in models.items()}
+    """Our best model by NLL and the best baseline, of those with the same seconds."""
+    nll = {n: mean(row["nll"]) for n, row in models.items() if not n.endswith(LONGER)}
     ours = {name: value for name, value in nll.items() if name.startswith("VFG")}
     others = {name: value for name, value in nll.items() if name not in ours}
     return least(ours) if ours else None, least(others) if others else None
@@ -125,6 +129,20 @@ def _verdict(models: dict[str, Any]) -> str:
         return ""
     elbo, nll = (apart(gain) for gain in _gain(models, other, ours))
     return f"*{ours}* is {elbo} the best baseline by NLL, *{other}*, in -ELBO and {nll} it in NLL."
+
+
+def _longer(models: dict[str, Any]) -> Iterator[str]:
+    """What the models with more seconds reach, without a comparison."""
+    for name, row in models.items():
+        if name.endswith(LONGER):
+            yield fill(
+                "likelihood.longer",
+                name=name,
+                seconds=row["train_seconds"],
+                usual=models[name.removesuffix(LONGER)]["train_seconds"],
+                elbo=mean(row["elbo"]),
+                nll=mean(row["nll"]),
+            ).strip()
 
 
 def _arithmetic(name: str, found: Found) -> str:
@@ -236,6 +254,48 @@ def image_ablation(found: Found) -> str:
     ]
     fields = {"data": _capital(found["data"]), "steps": chosen["steps"]}
     return fill("image_ablation", **{**found, **fields}, table=table(VARIANTS, records))
+
+
+STAGES = {
+    "run": "{run}",
+    "stage": "{stage}",
+    **{name: VARIANTS[name] for name in ("-ELBO", "NLL", "-ELBO, training rows")},
+    "change of -ELBO": "{by_elbo}",
+    "change of NLL": "{by_nll}",
+    "million parameters": VARIANTS["million parameters"],
+    "steps": "{steps:,}",
+    "seconds": "{seconds:.0f}",
+}
+
+
+def image_finishing(found: Found) -> str:
+    """What stages at the end of longer runs of the encoding edge bring."""
+    runs, earlier = found["runs"], found["earlier"]
+    curve = earlier["validation"]
+    beside = [f"*{name}*" for name, run in runs.items() if run["together"] > 1]
+    return fill(
+        "image_finishing",
+        **{**found, "data": _capital(found["data"])},
+        table=table(STAGES, [row for name, run in runs.items() for row in _stages(name, run)]),
+        beside=" and ".join(beside),
+        old={key: mean(value) for key, value in earlier.items() if key in (*MEASURES, "train")},
+        best=min(curve),
+        last=curve[-1],
+        at=curve.index(min(curve)) + 1,
+        epochs=len(curve),
+    )
+
+
+def _stages(name: str, run: Found) -> Iterator[dict[str, Any]]:
+    """The stages of a run, with what each changes."""
+    before: Found | None = None
+    for row in run["stages"]:
+        changes = {
+            f"by_{what}": NONE if before is None else f"{row[what] - before[what]:+.2f}"
+            for what in MEASURES
+        }
+        yield {**row, "run": name, **changes}
+        before = row
 
 
 def _capital(text: str) -> str:

@@ -114,6 +114,18 @@ def test_vfgs_of_several_seeds_are_trained_together_and_the_best_state_is_kept(k
         assert after.item() == pytest.approx(-64 * min(own), rel=1e-3)
 
 
+def test_a_run_finishes_with_settings_of_its_own():
+    shape = {"dropout": 0.1, "finish": {"share": 0.25, "samples": 2, "batch": 10, "warmup": 0}}
+    member, valid = encoding(8, 2, seed=0, **shape), rows(20, seed=4)
+    run = train([member], rows(), valid, BUDGET)
+    ((first, last),) = run.runs
+    assert (first.steps, last.steps) == (30, 10)
+    assert run.images == 30 * BUDGET.batch + 10 * 10
+    weighted = member.log_likelihood(valid, 2).mean().item()
+    best = min(epoch.validation for epoch in last.history)
+    assert weighted == pytest.approx(-64 * best, rel=1e-3)
+
+
 def test_baselines_are_trained_one_by_one_by_the_same_loop():
     members = []
     for seed in range(2):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import vfg
-from vfg.training.losses import BoundLoss, SurrogateLoss, held_out_score
+from vfg.training.data import Table
+from vfg.training.losses import BoundLoss, RowsLoss, SurrogateLoss, held_out_score
 
 NAN = float("nan")
 
@@ -128,3 +129,55 @@ def test_input_dropout_hides_cells_from_messages_and_scores_them(monkeypatch):
         vfg.fit(small(states="deterministic"), table(400), input_dropout=0.2, **options)
     with pytest.raises(ValueError, match="input_dropout is a share from 0 to below 1"):
         vfg.fit(small(), table(400), input_dropout=1.0, **options)
+
+
+def test_rows_are_scored_by_the_weighted_bound_of_as_many_samples():
+    model, cells = small().eval(), table(30)
+    data = Table(cells, torch.ones_like(cells, dtype=torch.bool), None)
+    for samples in (2, 5):
+        weighted = model.log_likelihood(cells, samples=samples).mean().item()
+        loss = RowsLoss(model, data, 1.0, samples)()
+        assert -cells.shape[1] * loss == pytest.approx(weighted, rel=1e-5)
+    assert -cells.shape[1] * RowsLoss(model, data, 1.0)() < weighted
+
+
+def test_steps_with_several_samples_ascend_their_weighted_bound():
+    model, cells = small(), table(100)
+    given = (cells, torch.ones_like(cells, dtype=torch.bool), torch.ones_like(cells), None)
+    losses = [BoundLoss(model, 0.0, samples=samples) for samples in (1, 64)]
+    torch.manual_seed(0)
+    (one, *_), (many, explained, kl, *rest) = (
+        loss(*given, torch.ones(())).tolist() for loss in losses
+    )
+    exact = model.log_likelihood(cells, samples=2000).mean().item()
+    assert one < many < exact + 0.05  # the bound rises to the likelihood
+    assert explained - kl < many  # a mean over draws, as the bound of one
+    assert rest == [0.0, 0.0, 0.0]
+    # With the KL terms weighted by 0, weights are those of the likelihood alone.
+    alone, explained, *_ = losses[1](*given, torch.zeros(())).tolist()
+    assert alone > explained
+    gradient = torch.autograd.grad(losses[1](*given, torch.ones(()))[0], model.parameters())
+    assert all(part.isfinite().all() for part in gradient)
+
+
+def test_training_with_samples_lowers_the_negative_log_likelihood():
+    options = {"epochs": 8, "batch": 100, "rate": 1e-2, "progress": False, "masking": None}
+    model, test = small(), table(200, seed=1)
+    before = model.log_likelihood(test, samples=100).mean()
+    history = vfg.fit(model, table(), validation=test, samples=3, **options)
+    assert model.log_likelihood(test, samples=100).mean() > before + 0.5
+    weighted = model.log_likelihood(test, samples=3).mean().item()
+    scale = model.scaling.scale.log().sum().item()
+    assert -4 * history[history.best].validation == pytest.approx(weighted + scale, abs=1e-3)
+
+
+def test_samples_that_cannot_be_are_refused():
+    options = {"epochs": 1, "progress": False, "masking": None}
+    with pytest.raises(ValueError, match="samples must be at least 1"):
+        vfg.fit(small(), table(50), samples=0, **options)
+    with pytest.raises(ValueError, match="samples=2 is for sampled states"):
+        vfg.fit(small(states="deterministic"), table(50), samples=2, **options)
+    with pytest.raises(ValueError, match="samples=2 are for one model"):
+        vfg.fit([small(seed=0), small(seed=1)], table(50), samples=2, **options)
+    with pytest.raises(ValueError, match=r"free_bits=0\.5 counts KL terms"):
+        vfg.fit(small(), table(50), samples=2, free_bits=0.5, **options)

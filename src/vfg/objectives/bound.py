@@ -242,6 +242,32 @@ def lower_bound(
     )
 
 
+def weighted_bound(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    noise: Noise,
+    draws: int,
+    beta: float | Tensor = 1.0,
+    scored: Tensor | None = None,
+    pruned: bool | None = None,
+) -> Tensor:
+    r"""Importance-weighted bound, reconstruction and KL per row, `(3, rows)`; nothing is checked.
+
+    With weights $p(x \mid h) (p(h) / q(h))^\beta$ the first is the logarithm of their mean over
+    draws, the others are means. Other arguments are those of `lower_bound`.
+    """
+    pruned = scored is not None if pruned is None else pruned
+    states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
+    explained = log_likelihoods(model, states, cells, seen if scored is None else scored)
+    reconstruction = torch.stack([part.sum(0) for part in explained.values()]).sum(0)
+    terms = [states.posterior[k] - prior for k, prior in states.prior.items()]
+    kl = torch.stack([term.sum(0) for term in terms]).sum(0)
+    total = (reconstruction - beta * kl).logsumexp(0) - math.log(draws)
+    return torch.stack([total, reconstruction.mean(0), kl.mean(0)])
+
+
 def _terms(model: VFG, parts: dict[int, Tensor]) -> Terms:
     blocks = model.passing.schedule.blocks
     order = sorted(parts)

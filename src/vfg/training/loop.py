@@ -245,9 +245,13 @@ def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None
             )
         if labels is not None:
             raise ValueError("labels are for one model; fit the models one by one")
-    for name in ("free_bits", "input_dropout"):
+        if settings.samples > 1:
+            raise ValueError(
+                f"samples={settings.samples} are for one model; fit the models one by one"
+            )
+    for name, least in {"free_bits": 0.0, "input_dropout": 0.0, "samples": 1}.items():
         value = getattr(settings, name)
-        if value > 0.0 and models[0].sampling is None:
+        if value > least and models[0].sampling is None:
             raise ValueError(
                 f"{name}={value:g} is for sampled states, but the states of this model are "
                 'deterministic; leave it out, or build the model with states="sampled"'

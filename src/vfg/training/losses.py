@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vfg.model import VFG
-from vfg.objectives.bound import lower_bound
+from vfg.objectives.bound import lower_bound, weighted_bound
 from vfg.sampling import draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
@@ -45,17 +45,23 @@ class BoundLoss(nn.Module):
     """The bound's terms averaged over a batch, as one module, so that it can be wrapped.
 
     Below `free_bits` nats the KL term of a latent node does not count. If it `hides`, cells
-    are scored that messages do not see, and if it `prunes`, some nodes may see none at all.
+    are scored that messages do not see, and if it `prunes`, some nodes may see none at all. With
+    several `samples` the bound is that of their weights.
     """
 
     generator: torch.Generator | None = None
     """Where draws come from; None for torch's global generator."""
 
     def __init__(
-        self, model: VFG, free_bits: float, hides: bool = False, prunes: bool = True
+        self,
+        model: VFG,
+        free_bits: float,
+        hides: bool = False,
+        prunes: bool = True,
+        samples: int = 1,
     ) -> None:
         super().__init__()
-        self.model, self.free_bits = model, free_bits
+        self.model, self.free_bits, self.samples = model, free_bits, samples
         self.hides, self.prunes = hides, hides and prunes
 
     def forward(
@@ -64,6 +70,9 @@ class BoundLoss(nn.Module):
         """Objective, reconstruction and KL of the scored cells; zeros for the surrogate's terms."""
         noise = generated_noise(self.generator)
         hidden = scored if self.hides else None
+        if self.samples > 1:
+            given = (self.model, cells, seen, labels, noise, self.samples, beta, hidden)
+            return functional.pad(weighted_bound(*given, pruned=self.prunes).mean(1), (0, 3))
         bound = lower_bound(
             self.model, cells, seen, labels, noise, scored=hidden, pruned=self.prunes
         )
@@ -89,11 +98,11 @@ class RowsLoss:
     """The mean negative objective per cell of rows, in the model's units, that are not trained on.
 
     It is that of the surrogate with the given β, and of the bound with sampled states, whose draws
-    are the same every time.
+    are the same every time, and with several `samples` are weighted.
     """
 
-    def __init__(self, model: VFG, data: Table, beta: float) -> None:
-        self.model, self.data, self.beta = model, data, beta
+    def __init__(self, model: VFG, data: Table, beta: float, samples: int = 1) -> None:
+        self.model, self.data, self.beta, self.samples = model, data, beta, samples
 
     @torch.no_grad()
     def __call__(self) -> float:
@@ -108,7 +117,10 @@ class RowsLoss:
         if self.model.sampling is None:
             scored = seen.to(cells.dtype)
             return self.model.objective(cells, seen, scored, labels, self.beta).total
-        noise = counted_noise(self.model.passing.schedule, rows, torch.arange(1), seed=0)
+        draws = torch.arange(self.samples)
+        noise = counted_noise(self.model.passing.schedule, rows, draws, seed=0)
+        if self.samples > 1:
+            return weighted_bound(self.model, cells, seen, labels, noise, self.samples)[0]
         return lower_bound(self.model, cells, seen, labels, noise).total
 
 

@@ -116,7 +116,7 @@ class TableTask(Task):
         hides = settings.input_dropout > 0.0
         prunes = self._may_hide_sections(models[0], settings)
         loss = (
-            BoundLoss(model, settings.free_bits, hides, prunes)
+            BoundLoss(model, settings.free_bits, hides, prunes, settings.samples)
             if self.recovers
             else SurrogateLoss(model)
         )
@@ -181,7 +181,7 @@ class TableTask(Task):
         self.losses: list[HeldOutLoss | RowsLoss] = [
             HeldOutLoss(model, self.data, self.held, recorder, seed)
             if scored is None
-            else RowsLoss(model, scored, beta)
+            else RowsLoss(model, scored, beta, self.settings.samples)
             for model in self.models
         ]
         return self._validate
