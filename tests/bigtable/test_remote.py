@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import fsspec
 import pyarrow as pa
 import pytest
 from bigtable.tables_on_disk import linear_model, mixed, numbers
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
+from fsspec.utils import infer_storage_options
 from typer.testing import CliRunner
 
 import vfg
@@ -105,16 +109,115 @@ def test_models_by_url():
         vfg.load(f"{STORE}/no.vfg")
 
 
-def test_the_command_line_reads_and_writes_stores():
-    put(numbers(120), f"{STORE}/t.csv")
+class Lasting(MemoryFileSystem):
+    """A store that could outlast the process, as far as a command can know."""
+
+    protocol = "lasting"
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return "/" + path.removeprefix("lasting://").strip("/")
+
+
+def test_the_command_line_reads_and_writes_stores(store):
+    fsspec.register_implementation("lasting", Lasting, clobber=True)
+    put(numbers(120), "lasting://t.csv")
     run = CliRunner().invoke(
-        app, ["impute", f"{STORE}/t.csv", "-o", f"{STORE}/filled", "--linear", "--quiet"]
+        app, ["impute", "lasting://t.csv", "-o", "lasting://filled", "--linear", "--quiet"]
     )
     assert run.exit_code == 0, run.output
-    assert open_table(f"{STORE}/filled").rows == 120
-    run = CliRunner().invoke(app, ["impute", f"{STORE}/t.csv", "-o", f"{STORE}/t.csv", "--linear"])
+    assert open_table("lasting://filled").rows == 120
+    run = CliRunner().invoke(app, ["impute", "lasting://t.csv", "-o", "lasting://t.csv"])
     assert run.exit_code == 2
     assert "would replace a file" in run.stderr
+
+
+COMMANDS = {
+    "fit": ["fit", "TABLE", "-o", "memory://m.vfg"],
+    "impute": ["impute", "TABLE", "--linear", "-o", "memory://folder"],
+    "save": ["impute", "TABLE", "--linear", "-o", "-", "--save", "memory://m.vfg"],
+    "sample": ["sample", "MODEL", "-o", "memory://rows.csv"],
+    "score": ["score", "TABLE", "-m", "MODEL", "-o", "memory://scores.csv"],
+    "learn": ["learn", "TABLE", "-o", "memory://graph.json"],
+    "export": ["export", "MODEL", "-o", "memory://m.onnx"],
+    "data": ["data", "synthetic", "-o", "memory://rows.csv"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_refuse_to_write_what_ends_with_them(name, tmp_path, store):
+    table = numbers(40)
+    write_table(table.to_batches(), table.schema, tmp_path / "t.csv")
+    vfg.save(linear_model(table), tmp_path / "m.vfg")
+    places = {"TABLE": str(tmp_path / "t.csv"), "MODEL": str(tmp_path / "m.vfg")}
+    run = CliRunner().invoke(app, [places.get(word, word) for word in COMMANDS[name]])
+    assert run.exit_code == 2, run.output
+    assert "would be gone when this command ends; name a file" in run.stderr
+    assert not store.store
+
+
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
+
+
+@pytest.mark.parametrize("scheme", PACKAGES)
+def test_a_store_without_its_package_names_it(scheme, monkeypatch):
+    package = PACKAGES[scheme]
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    expected = f"{scheme}:// needs a package that is not installed: pip install {package}"
+    with pytest.raises(ImportError, match=expected):
+        open_table(f"{scheme}://bucket/t.csv")
+    run = CliRunner().invoke(app, ["impute", f"{scheme}://bucket/t.csv", "-o", "-", "--linear"])
+    assert (run.exit_code, run.stderr) == (1, f"vfg: {expected}\n")
+
+
+def test_hdfs_without_hadoop_says_what_is_missing(monkeypatch):
+    def fail(*args, **options):
+        raise OSError("Unable to load libjvm\ndlopen(a)\ndlopen(b)")
+
+    monkeypatch.setattr("pyarrow.fs.HadoopFileSystem", fail)
+    with pytest.raises(ImportError, match="needs Java and Hadoop's libhdfs"):
+        open_table("hdfs://node:8020/t.csv")
+
+
+def test_an_unknown_kind_of_store():
+    with pytest.raises(ValueError, match=r"foo://a/b.csv cannot be opened: .*known stores are s3"):
+        open_table("foo://a/b.csv")
+
+
+class Hosted(MemoryFileSystem):
+    """As the store of Hadoop: a host in URLs, which its own paths lack."""
+
+    protocol = "hdfs"
+    cachable = False
+    hosts: ClassVar = []
+
+    def __init__(self, host="none", **options):
+        super().__init__()
+        self.hosts.append(host)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        own = infer_storage_options(path)["path"] if "://" in path else path
+        return "/" + own.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path):
+        return {"host": infer_storage_options(path).get("host")}
+
+
+@pytest.mark.parametrize(
+    ("url", "host"), [("hdfs://node:8020/in", "node"), ("hdfs:///in", "default")]
+)
+def test_urls_with_a_host(url, host, monkeypatch, store):
+    monkeypatch.setitem(_registry, "hdfs", Hosted)
+    Hosted.hosts.clear()
+    table = numbers(30)
+    for part in range(3):
+        put(table.slice(10 * part, 10), f"{url}/part-{part}.parquet")
+    assert list(store.store) == [f"/in/part-{part}.parquet" for part in range(3)]
+    for place in (url, f"{url}/part-*.parquet"):
+        assert open_table(place).read().equals(table.cast(open_table(place).schema))
+    assert set(Hosted.hosts) == {host}
 
 
 def test_what_is_a_url():

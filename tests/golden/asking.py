@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import date, datetime
 
@@ -93,6 +94,23 @@ def answers_of_table(model, given):
     }
 
 
+def facts(model):
+    """What a model knows besides answers, ready for JSON."""
+    network = model.graph.network
+    found = {"network": None if network is None else str(network)}
+    if isinstance(model, vfg.GaussianVFG):
+        found["sums"] = None if model.summary is None else plain(model.summary.sum())
+    if isinstance(model, vfg.TableModel):
+        found["schema"] = {
+            str(name): kind.to_dict() for name, kind in model.encoding.schema.items()
+        }
+        found["missingness"] = {"slopes": plain(model.slopes), **model.mechanism}
+        found["constraints"] = list(model.constraints)
+        found["sets"] = plain(model.set_thresholds)
+        found["trees"] = None if model.forest is None else model.forest.to_dict()
+    return json.loads(json.dumps(found))
+
+
 def table_to_score(given):
     """The table of a model's columns in their order, for log p of its rows and for embedding."""
     batch = as_batch(given["batch"])
@@ -138,6 +156,8 @@ def as_array(column):
             pa.array(codes, pa.int8()), pa.array(categories), ordered=column["ordered"]
         )
     kind = pa.type_for_alias(column["type"])
+    if pa.types.is_duration(kind):
+        return pa.array(cells, pa.int64()).cast(kind)
     if pa.types.is_timestamp(kind):
         cells = [None if cell is None else datetime.fromisoformat(cell) for cell in cells]
     return pa.array(cells, kind)
@@ -148,6 +168,8 @@ def from_batch(batch):
 
 
 def from_array(array):
+    if pa.types.is_duration(array.type):
+        return {"type": str(array.type), "cells": array.cast(pa.int64()).to_pylist()}
     cells = [
         cell.isoformat() if isinstance(cell, date | datetime) else cell
         for cell in array.to_pylist()

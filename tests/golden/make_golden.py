@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python tests/golden/make_golden.py [folder]
 
-The folder is `v1` beside this script unless another one is given. Files of a released version are
-kept as they are: a later version of the file format gets a folder of its own. Every model is small,
-fitted briefly and with a fixed seed; what matters is that a file loads and answers as it did, not
-that the model is any good.
+The folder is `v1` beside this script unless another one is given. Files that the folder holds are
+kept with their answers: only models without a file are fitted. A later version of the file format
+gets a folder of its own. Every model is small, fitted briefly and with a fixed seed; what matters
+is that a file loads and answers as it did, not that the model is any good.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 # Run as a script, the folder of tests is not on the path.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from golden.asking import answers, from_batch, plain, table_to_score
+from golden.asking import answers, facts, from_batch, plain, table_to_score
 
 import vfg
 from vfg.sklearn import VFGImputer
@@ -214,6 +214,81 @@ def gaussian_network():
     return gaussian(graph, frame[leaves], rows, [*leaves, "family:C", "root"])
 
 
+def gaussian_with_causes():
+    """A graph that was learned keeps its causes and effects; further rows were added as sums."""
+    chain = [("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")]
+    model = vfg.GaussianVFG(vfg.LearnedGraph.from_edges(chain, columns=list("ABCDE")))
+    frame = pd.DataFrame(numbers(seed=15), columns=list("ABCDE"))[list(model.graph.leaves)]
+    for rows in (frame[:80], frame[80:]):
+        model.partial_fit(rows, iterations=20, seed=0)
+    return model, {"rows": GAPS, "targets": list("ABCDE")}
+
+
+def flows_with_causes():
+    learned = vfg.LearnedGraph.from_edges([("a", "b"), ("b", "c")], columns=["a", "b", "c"])
+    graph = vfg.Graph(
+        learned.graph.nodes, learned.graph.edges, vfg.Network(learned.edges, [("a", "b")])
+    )
+    frame = pd.DataFrame(numbers(columns=3, seed=16), columns=["a", "b", "c"])
+    rows = [row[:3] for row in GAPS]
+    return flows(graph, frame[list(graph.leaves)], rows, ["a", "b", "c"], aggregation="precision")
+
+
+# Models of images.
+
+
+def pixels(rows=64, seed=0):
+    """Binary images of 4 x 4 pixels whose halves follow two factors."""
+    generator = np.random.default_rng(seed)
+    factors = np.repeat(generator.normal(size=(rows, 2)), 8, axis=1)
+    return (factors + 0.5 * generator.normal(size=(rows, 16)) > 0).astype(float)
+
+
+PIXEL_GAPS = [
+    [1.0] * 8 + [None] * 8,
+    [None if k % 3 else float(k % 2) for k in range(16)],
+    [None] * 16,
+]
+
+
+def encoding_edge():
+    """An edge that encodes an image, and draws that couplings transform by the messages."""
+    return flows(
+        vfg.Graph.star({"image": 16}, width=3), pixels(), PIXEL_GAPS, ["image", "root"],
+        flow=vfg.Bottleneck((4, 4), channels=2, residual=1), likelihood="bernoulli",
+        aggregation="mean", states=vfg.Sampled(amortised=4, blocks=2, children=False),
+    )  # fmt: skip
+
+
+def vamp_prior():
+    return flows(
+        vfg.Graph.star({"image": 16}, width=3), pixels(seed=1), PIXEL_GAPS, ["image", "root"],
+        flow=vfg.Bottleneck((4, 4), channels=2, residual=1), likelihood="bernoulli",
+        aggregation="mean", states="sampled", prior=vfg.VampPrior(3),
+    )  # fmt: skip
+
+
+def image_couplings():
+    """Convolutions in the conditioners, and in the networks of q."""
+    size = {"image": (4, 4), "residual": 1}
+    return flows(
+        vfg.Graph.star({"image": 16}, width=16), pixels(seed=2), PIXEL_GAPS, ["image", "root"],
+        flow=vfg.Coupling(blocks=2, hidden=4, kind="additive", channels=2, **size),
+        likelihood="bernoulli", aggregation="mean", latent="normal",
+        states=vfg.Sampled(amortised=2, **size),
+    )  # fmt: skip
+
+
+def other_couplings():
+    """Splines in couplings, conditioners that edges share, scales from the first batch."""
+    spline = vfg.Coupling(blocks=2, hidden=4, kind="spline", bins=3, shared=2, normalise=True)
+    flow = {"node1_1->root": vfg.Linear("householder"), "*": spline}
+    return flows(
+        sections(), numbers(seed=17), GAPS, ["a", "b", "c", "root"], flow=flow,
+        likelihood=vfg.Gaussian(scale=0.5, learn=True), prior="laplace", aggregation="mean",
+    )  # fmt: skip
+
+
 # Models of tables with columns of every kind.
 
 
@@ -305,6 +380,109 @@ def table_of_an_array():
     return imputer, {"batch": from_batch(batch), "columns": names}
 
 
+def related(rows, seed, share=0.2):
+    """Few-valued, whole and exactly related numbers beside categories, durations and names."""
+    generator = np.random.default_rng(seed)
+    hidden = generator.normal(size=rows)
+    noisy = hidden[:, None] + 0.5 * generator.normal(size=(rows, 6))
+    left, right = np.round(noisy[:, :2].T * 4 + 20, 1)
+    frame = pd.DataFrame(
+        {
+            "year": np.where(noisy[:, 2] > 0, 2008.0, 1999.0),
+            "doors": np.round(80 + 15 * noisy[:, 3]),
+            "left": left,
+            "right": right,
+            "total": left + right,
+            "make": np.array(["Saab", "Fiat", "Lada"])[np.digitize(noisy[:, 4], [-0.6, 0.6])],
+            "used": pd.to_timedelta(np.round(1000 + 100 * noisy[:, 5]), unit="h"),
+            "plate": [f"{seed}-{k:04d}" for k in range(rows)],
+        }
+    )
+    gaps = generator.random(frame.shape) < share
+    gaps[0] = False
+    return frame.mask(gaps)
+
+
+def few_rows(frame, other, **options):
+    """A fitted imputer, and seven rows to fill in the order of the fit."""
+    row, column = np.indices(other.shape)
+    part = other.mask((row > 0) & ((row + column) % 3 == 0))
+    imputer = VFGImputer(device="cpu", random_state=0, **options).fit(frame)
+    batch = pa.RecordBatch.from_pandas(part, preserve_index=False)
+    return imputer, {"batch": from_batch(batch), "columns": list(frame.columns)}
+
+
+PARTS = {"members": 1, "mixtures": 1, "neighbours": 1, "steps": 300, "width": 3, "flow": TINY}
+
+
+def table_trees_and_sets():
+    """Forests of categories and numbers, thresholds of sets, few-valued and whole numbers."""
+    return few_rows(related(90, 20), related(7, 21, 0.0), trees=2, **PARTS)
+
+
+def table_of_many_categories():
+    """Probabilities that pool two sources, by weights of their own."""
+    names = ["height", "age", "letter", "grade"]
+    return few_rows(mixed(80, 34)[names], mixed(7, 35, 0.0)[names], trees=0, **PARTS)
+
+
+def table_trees_of_numbers():
+    names = ["height", "weight", "age", "sugar", "iron"]
+    frame, other = (
+        pd.DataFrame(numbers(rows, seed=seed, share=share), columns=names)
+        for rows, seed, share in ((80, 22, 0.2), (7, 23, 0.0))
+    )
+    return few_rows(frame, other, trees=2, **PARTS)
+
+
+def missing_by_value(rows, seed):
+    """Numbers of which large ones are missing more often."""
+    frame = pd.DataFrame(numbers(rows, seed=seed, share=0.0), columns=list("abcde"))
+    chance = 1 / (1 + np.exp(1.0 - 2.0 * (frame - frame.mean()) / frame.std()))
+    return frame.mask(np.random.default_rng(seed).random(frame.shape) < chance)
+
+
+def table_missing_by_value():
+    frame, other = missing_by_value(90, 24), missing_by_value(7, 25)
+    return few_rows(frame, other, missingness="self", **PARTS)
+
+
+def table_missing_by_value_linear():
+    frame, other = missing_by_value(200, 26), missing_by_value(7, 27)
+    return few_rows(frame, other, missingness="auto", bend=False)
+
+
+CONSTRAINED = ["year", "doors", "left", "right", "total"]
+
+
+def table_with_constraints():
+    return few_rows(
+        related(80, 28)[CONSTRAINED], related(7, 29, 0.0)[CONSTRAINED], bend=False,
+        constraints=["0 <= doors <= 200", "left + right == total", "left <= total"],
+    )  # fmt: skip
+
+
+def table_with_causes():
+    edges = [("height", "weight"), ("height", "sugar"), ("age", "sugar"), ("sugar", "iron")]
+    names = ["height", "weight", "age", "sugar", "iron"]
+    frame, other = (
+        pd.DataFrame(numbers(rows, seed=seed, share=share), columns=names)
+        for rows, seed, share in ((60, 30, 0.2), (7, 31, 0.0))
+    )
+    graph = vfg.LearnedGraph.from_edges(edges, columns=names)
+    return few_rows(frame, other, graph=graph, mixtures=1, neighbours=1, members=1, steps=100,
+                    width=3, flow=TINY)  # fmt: skip
+
+
+def table_of_sums():
+    """Rows that were given one after the other: the file keeps their sums."""
+    frame, other = mixed(80, 32), mixed(7, 33, 0.0)
+    imputer = VFGImputer(device="cpu", random_state=0, bend=False)
+    for rows in (frame[:50], frame[50:]):
+        imputer.partial_fit(rows)
+    return imputer, {"batch": from_batch(batch_of(other)), "columns": list(frame.columns)}
+
+
 MODELS = {
     "vfg_mean_named": mean_of_named_columns,
     "vfg_gaussian": joint_gaussian,
@@ -326,16 +504,33 @@ MODELS = {
     "table_ensemble": table_ensemble,
     "table_sections": table_sections,
     "table_array": table_of_an_array,
+    "vfg_bottleneck": encoding_edge,
+    "vfg_vamp_prior": vamp_prior,
+    "vfg_image_couplings": image_couplings,
+    "vfg_other_couplings": other_couplings,
+    "vfg_causes": flows_with_causes,
+    "gaussian_causes": gaussian_with_causes,
+    "table_trees": table_trees_and_sets,
+    "table_categories": table_of_many_categories,
+    "table_trees_numbers": table_trees_of_numbers,
+    "table_slopes": table_missing_by_value,
+    "table_slopes_linear": table_missing_by_value_linear,
+    "table_constraints": table_with_constraints,
+    "table_causes": table_with_causes,
+    "table_sums": table_of_sums,
 }
 
 
 def main():
-    """Fit every model, save it, load it again and write down what it answers."""
+    """Fit every model without a file, save it, load it again and write down what it answers."""
     torch.set_num_threads(1)
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "v1")
     folder.mkdir(parents=True, exist_ok=True)
-    written = {}
+    listed = folder / "answers.json"
+    written = json.loads(listed.read_text()) if listed.exists() else {}
     for name, make in MODELS.items():
+        if name in written:
+            continue
         made, given = make()
         imputer = made if isinstance(made, VFGImputer) else None
         path = folder / f"{name}.vfg"
@@ -343,10 +538,10 @@ def main():
         found = answers(vfg.load(path), given)
         if imputer is not None:
             found |= scores(imputer, given)
-        written[name] = {"given": given, "answers": found}
+        written[name] = {"given": given, "answers": found, "facts": facts(vfg.load(path))}
         print(f"{path.stat().st_size:8d} bytes  {path.name}", flush=True)
     lines = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in written.items()]
-    (folder / "answers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    listed.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def scores(imputer, given):

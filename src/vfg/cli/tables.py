@@ -132,11 +132,12 @@ def check_outputs(
     inputs: Iterable[str | os.PathLike[str]],
     overwrite: bool = False,
 ) -> None:
-    """Refuse outputs, by option, that are inputs under any name, or twice the same file."""
+    """Refuse outputs, by option, that are inputs under any name, twice the same file, or lost."""
     read, written = list(inputs), dict[str, str | Path]()
     for name, output in outputs.items():
         if output is None or str(output) == "-" or is_stream(output):
             continue
+        check_lasting(name, output)
         if not overwrite and any(_is_same_file(output, file) for file in read):
             raise typer.BadParameter(
                 f"{name} {output} would replace a file that this command reads; name another "
@@ -146,6 +147,15 @@ def check_outputs(
             if _is_same_file(output, other):
                 raise typer.BadParameter(f"{earlier} and {name} both name {output}; name two files")
         written[name] = output
+
+
+def check_lasting(name: str, output: str | os.PathLike[str]) -> None:
+    """Refuse an output in the memory of this process, which ends with the command."""
+    if getattr(as_path(output), "scheme", "") == "memory":
+        raise typer.BadParameter(
+            f"{name} {as_path(output)} would be gone when this command ends; name a file, or a "
+            "store such as s3://bucket/table.parquet"
+        )
 
 
 def _is_same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import platform
@@ -15,26 +14,13 @@ import torch
 from torch import Tensor
 
 from vfg.modelfile.registry import kind_of, known_kinds
+from vfg.modelfile.summary import DTYPES, digest_contents, summary_of
 
 SCHEMA = 1
 """The layout that `save` writes; `load` reads it and all earlier ones."""
 
 LONGEST_HEADER = 16 * 2**20
 """The most bytes of names, shapes and JSON in a file; they are read before anything is checked."""
-
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-"""The dtypes of a model's tensors by the names that safetensors gives them."""
 
 
 class UnreadableError(ValueError):
@@ -81,10 +67,12 @@ def fields_of(model: Any) -> dict[str, Any]:
     """The fields of a file about a model, without the digest."""
     from vfg import __version__  # not set yet when the package imports this module
 
+    kind = kind_of(model)
     return {
         "schema": SCHEMA,
-        "kind": kind_of(model),
+        "kind": kind,
         "model": model.to_dict(),
+        **summary_of(model, kind),
         "dtype": _name_of(next(model.parameters()).dtype),
         "versions": {
             "vfg": __version__,
@@ -111,12 +99,7 @@ def _digest(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of the fields and of names, dtypes, shapes and bytes, in the order of the names."""
     names = sorted(tensors)
     listed = [[name, _name_of(tensors[name].dtype), list(tensors[name].shape)] for name in names]
-    signed = {key: value for key, value in fields.items() if key != "digest"}
-    text = json.dumps([signed, listed], sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode("ascii"))
-    for name in names:
-        digest.update(_bytes_of(tensors[name]))
-    return digest.hexdigest()
+    return digest_contents(fields, listed, (_bytes_of(tensors[name]) for name in names))
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -220,7 +203,7 @@ def _entry(name: str, described: Any) -> Entry:
         are_sound = False
     if not are_sound:
         raise UnreadableError(f"is damaged: shape or place of the tensor {name!r} is malformed")
-    return Entry(DTYPES[dtype], tuple(shape), begin, end)
+    return Entry(getattr(torch, DTYPES[dtype]), tuple(shape), begin, end)
 
 
 def _check_tiling(entries: Mapping[str, Entry], size: int) -> None:

@@ -1,8 +1,15 @@
 """Learning: Algorithms 1 and 2, layer by layer or all at once, resumable to the bit."""
 
-from vfg.training.history import Epoch, History
-from vfg.training.loop import fit, maximise
-from vfg.training.settings import FitSettings, Masking, RunSettings, paper_settings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vfg.utils.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from vfg.training.epochs import Epoch, History
+    from vfg.training.loop import fit, maximise
+    from vfg.training.settings import FitSettings, Masking, RunSettings, paper_settings
 
 __all__ = [
     "Epoch",
@@ -14,3 +21,13 @@ __all__ = [
     "maximise",
     "paper_settings",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "epochs": ("Epoch", "History"),
+        "loop": ("fit", "maximise"),
+        "settings": ("FitSettings", "Masking", "RunSettings", "paper_settings"),
+    },
+    globals(),
+)

@@ -296,6 +296,17 @@ class World:
         dist.broadcast(shared, src=0)
         return float(shared)
 
+    def average(self, terms: Tensor, finite: Tensor) -> None:
+        """Replace terms by their mean over all processes, and tell all whether one is not finite.
+
+        Each process sees a part of every batch, and all must take the same decisions.
+        """
+        if self.size > 1:
+            shared = torch.cat([terms / self.size, (~finite).to(terms)[None]])
+            dist.all_reduce(shared)
+            terms.copy_(shared[:-1])
+            finite.copy_(shared[-1] == 0)
+
 
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:

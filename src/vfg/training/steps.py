@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -30,6 +31,14 @@ from vfg.training.settings import RunSettings
 from vfg.training.tasks import Task
 from vfg.utils.random import as_global_generator
 
+_DDP = nn.parallel.DistributedDataParallel
+SYNCHRONISES = (
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in inspect.signature(_DDP).parameters
+    else "broadcast_buffers"
+)
+"""The option of torch by which processes copy buffers in every step; torch 2.13 renamed it."""
+
 
 class Steps:
     """Everything that happens to the model of a task, in place, within an epoch.
@@ -51,9 +60,7 @@ class Steps:
         self.number = settings.steps or task.rows // self.batch
         loss = task.loss
         if world.size > 1:
-            loss = nn.parallel.DistributedDataParallel(
-                loss, broadcast_buffers=False, find_unused_parameters=True
-            )
+            loss = _DDP(loss, find_unused_parameters=True, **{SYNCHRONISES: False})
         self.loss: Loss = torch.compile(loss) if settings.compile is True else loss
         # Looking for them takes longer than small layers, so it is done once.
         self.constrained = of_kind(self.model, FramedPrecision)
@@ -106,6 +113,7 @@ class Steps:
                 self._take(self.kind(step))
                 self.average.update(step)
         self.model.eval()
+        self.world.average(self.total, self.finite)
         terms = (self.total / (self.number * self.task.copies)).tolist()  # waits for the device
         # If steps were recorded in this epoch, its time is no measure.
         is_new = any(kind.recorded_at >= begun for kind in self.kinds.values())

@@ -20,6 +20,19 @@ URL = re.compile(r"^([a-z][a-z0-9+.-]+):/+(?=[^/])")
 """A scheme of two letters or more, which no drive has. `Path` leaves one slash of two."""
 WHOLE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 """Stores in which a file appears when it is closed; in others it is written and then renamed."""
+STORES = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "az": "adlfs",
+    "sftp": "paramiko",
+    "http": "aiohttp requests",
+    "https": "aiohttp requests",
+}
+"""Packages that fsspec needs for a kind of store."""
+HOSTED = ("hdfs", "webhdfs", "sftp", "ssh", "ftp", "smb")
+"""Stores whose URLs begin with a host, which is no part of the paths that they list."""
 
 
 def is_remote(place: Any) -> bool:
@@ -68,14 +81,35 @@ class RemotePath(os.PathLike[str]):
         if match is None:
             raise ValueError(f"{url!r} is no URL of a store, such as s3://bucket/table.parquet")
         self.scheme = match[1]
-        self.path = PurePosixPath(url[match.end() :])
+        # Without a host, hdfs:///path means the one that Hadoop's configuration calls the default.
+        host = "default/" if url.startswith("hdfs:///") else ""
+        self.path = PurePosixPath(host + url[match.end() :])
 
     @cached_property
     def store(self) -> Any:
         """The file system of fsspec."""
         with needs("table"):
-            import fsspec
-        return fsspec.filesystem(self.scheme)
+            from fsspec.core import url_to_fs
+        try:
+            return url_to_fs(str(self))[0]
+        except ImportError as error:
+            package = STORES.get(self.scheme, "")
+            remedy = f"pip install {package}" if package else str(error)
+            raise ImportError(
+                f"{self.scheme}:// needs a package that is not installed: {remedy}"
+            ) from error
+        except OSError as error:
+            if not re.search("lib(jvm|hdfs)", str(error)):
+                raise
+            raise ImportError(
+                "hdfs:// needs Java and Hadoop's libhdfs, which pyarrow did not find; install "
+                "them and set JAVA_HOME and HADOOP_HOME, or use webhdfs://host:port/path"
+            ) from error
+        except ValueError as error:
+            known = ", ".join(f"{scheme}://" for scheme in STORES)
+            raise ValueError(
+                f"{self} cannot be opened: {error}; known stores are {known} and hdfs://"
+            ) from error
 
     def __fspath__(self) -> str:
         return str(self)  # the URL, which no function of `os` finds
@@ -146,11 +180,11 @@ class RemotePath(os.PathLike[str]):
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Files and folders below, by a pattern."""
         for result in self.store.glob(f"{self}/{pattern}"):
-            yield self._at(PurePosixPath(str(result).lstrip("/")))
+            yield self._listed(str(result))
 
     def matches(self) -> list[RemotePath]:
         """What there is if the name is a pattern."""
-        return [self._at(PurePosixPath(str(x).lstrip("/"))) for x in self.store.glob(str(self))]
+        return [self._listed(str(result)) for result in self.store.glob(str(self))]
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """As `glob`, in all folders below."""
@@ -183,6 +217,11 @@ class RemotePath(os.PathLike[str]):
             shutil.copyfileobj(content, file, 1 << 20)
         if target != self:
             self.store.mv(str(target), str(self))
+
+    def _listed(self, path: str) -> RemotePath:
+        """A path that the store lists."""
+        host = self.path.parts[0] if self.scheme in HOSTED else ""
+        return self._at(PurePosixPath(host, path.lstrip("/")))
 
     def _at(self, path: PurePosixPath) -> RemotePath:
         return RemotePath(f"{self.scheme}://{path}")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bigtable.tables_on_disk import linear_model, numbers
 
@@ -96,6 +97,34 @@ def test_torchrun_and_ray_write_the_model_that_one_process_writes(folder):
     assert (folder / "torchrun.vfg").read_bytes() == one
     assert (folder / "ray.vfg").read_bytes() == one
     assert not list(folder.glob(".vfg-*"))
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_members_of_one(tmp_path):
+    """Members and the linear model of every row, by gloo on the CPU."""
+    table = numbers(201, seed=4)
+    write_table(table.to_batches(), table.schema, tmp_path / "table.parquet")
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    models, losses = {}, {}
+    for name, start in {"one": [], "two": torchrun}.items():
+        places = [str(tmp_path / part) for part in ("table.parquet", f"{name}.vfg", f"{name}.json")]
+        job = str(JOB.with_name("torchrun_job.py"))
+        result = command([sys.executable, *start, job, *places])
+        assert result.returncode == 0, result.stderr
+        models[name] = vfg.load(tmp_path / f"{name}.vfg")
+        epochs = json.loads((tmp_path / f"{name}.json").read_text())["epochs"]
+        losses[name] = [[epoch["objective"], epoch["validation"]] for epoch in epochs]
+    # Sums over a batch have another order, and what Adam makes of rounding is bounded by its rate.
+    assert np.allclose(losses["one"], losses["two"], rtol=1e-4)
+    one, two = (model.state_dict() for model in models.values())
+    assert list(one) == list(two)
+    for name in one:
+        is_member = name.startswith("members")
+        assert np.allclose(one[name], two[name], atol=1e-2 if is_member else 1e-4), name
+    exact = [name for name in one if name.startswith("linear")]
+    assert all(one[name].equal(two[name]) for name in exact)
+    filled = [model.fill(table.to_pandas()).to_numpy() for model in models.values()]
+    assert np.allclose(*filled, atol=1e-3)
 
 
 @pytest.mark.slow

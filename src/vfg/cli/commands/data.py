@@ -10,7 +10,7 @@ import typer
 from vfg.cli.errors import suggest
 from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, check_share
 from vfg.cli.output import print_json, print_names
-from vfg.cli.tables import output_format, write_batches
+from vfg.cli.tables import check_outputs, output_format, write_batches
 
 MECHANISMS = ("mcar", "mar", "mnar")
 SIMULATED = ("synthetic", "gaussian_network")
@@ -57,6 +57,7 @@ def data(
         raise typer.BadParameter(f"there is no table {name!r}; {suggest(name, known)}")
     import pyarrow as pa
 
+    check_outputs({"--output": output}, [])
     format = output_format(output, to, as_json)
     values, columns = table(name, rows, seed)
     if missing is not None:

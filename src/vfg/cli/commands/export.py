@@ -10,6 +10,7 @@ import typer
 from vfg.cli.errors import usage_errors
 from vfg.cli.model_files import choose_model
 from vfg.cli.options import Debug, ModelFile, ModelOption
+from vfg.cli.tables import check_outputs
 
 
 def export(
@@ -34,7 +35,9 @@ def export(
     """
     import vfg
 
-    loaded = vfg.load(choose_model(file, model))
+    path = choose_model(file, model)
+    check_outputs({"--output": output}, [path])
+    loaded = vfg.load(path)
     parts = [part.strip() for part in without.split(",") if part.strip()]
     with usage_errors():
         described = vfg.export(loaded, output, level=level, without=parts)

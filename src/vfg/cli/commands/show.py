@@ -14,7 +14,6 @@ from vfg.cli.output import print_json, print_table, print_text
 from vfg.cli.tables import check_outputs
 
 if TYPE_CHECKING:
-    from vfg import Model
     from vfg.graph import Network
 
 MOST_CATEGORIES = 6
@@ -38,7 +37,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Describe a model: kind, columns, sizes, graph and training history."""
-    import vfg
+    from vfg.graph import Graph
     from vfg.graph.files import READERS, read_graph, states_arrows, write_graph
 
     if file.suffix.lower() in READERS:
@@ -50,8 +49,8 @@ def show(
             )
         description: dict[str, Any] = {"kind": "Graph", "graph": graph.to_dict()}
     else:
-        model: Model = vfg.load(file)
-        graph, description = model.graph, describe_model(model)
+        description = read_description(file)
+        graph = Graph.from_dict(description["graph"])
         description["history"] = read_history(file)
     if graph_to is not None:
         check_outputs({"--graph-to": graph_to}, [file], overwrite)
@@ -68,52 +67,23 @@ def show(
             print_text(line)
 
 
+def read_description(file: Path) -> dict[str, Any]:
+    """The description of a model in a file; one of an earlier version is loaded for it."""
+    from vfg.modelfile.summary import describe_model, read_summary
+
+    description = read_summary(file)
+    if description is not None:
+        return description
+    import vfg
+
+    return describe_model(vfg.load(file))
+
+
 def _describe_network(network: Network) -> str:
     """Causes and effects, which say more than the latent nodes over every family."""
     count, unknown = len(network.edges), len(network.undirected)
     words = f"; {unknown} of them, with --, may lead the other way" if unknown else ""
     return f"Causes and effects: {count} edge{'' if count == 1 else 's'}{words}\n{network}"
-
-
-def describe_model(model: Model) -> dict[str, Any]:
-    """The description of a model, ready for JSON."""
-    return {
-        "kind": type(model).__name__,
-        "columns": [_describe_column(model, name) for name in model.variables],
-        **_sizes(model),
-        "graph": model.graph.to_dict(),
-    }
-
-
-def _describe_column(model: Any, name: str) -> dict[str, Any]:
-    import vfg
-
-    variable = model.variables[name]
-    if not isinstance(model, vfg.TableModel):
-        kind = model.likelihood_specs[variable.leaf].name
-        return {"name": name, "kind": kind, "idle": variable.idle}
-    spec = model.encoding.schema[model.labels[name]]
-    description: dict[str, Any] = {"name": name, "kind": spec.name}
-    if spec.name in ("categorical", "ordinal"):
-        description["categories"] = list(variable.categories)
-    return {**description, "idle": variable.idle}
-
-
-def _sizes(model: Any) -> dict[str, Any]:
-    """How many parts and parameters a model has, and its settings."""
-    import vfg
-
-    if isinstance(model, vfg.TableModel):
-        parts = ("members", "mixtures", "neighbours")
-        description: dict[str, Any] = {name: len(getattr(model, name)) for name in parts}
-        description["weights"] = model.part_weights
-        description["missingness"] = model.describe_missingness()
-    else:
-        kinds = str | int | float | bool
-        description = {
-            key: value for key, value in model.to_dict().items() if isinstance(value, kinds)
-        }
-    return {**description, "parameters": sum(part.numel() for part in model.parameters())}
 
 
 def _print_model(description: dict[str, Any]) -> None:
