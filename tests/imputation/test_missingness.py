@@ -363,3 +363,45 @@ def test_chances_of_columns_are_those_of_an_integral_over_shares():
     joint = total.prod(1)
     expected = (joint @ (weights[1] / total)) / joint.sum()
     np.testing.assert_allclose(_chances(own, others), expected, atol=0.01)
+
+
+def cut_off(rows=1200, seed=0):
+    """A table, and the same without the values above the mean of its first two columns."""
+    table = exchangeable(rows, seed) + 3.0
+    missing = table > 3.0
+    missing[:, 2:] = False
+    return table, missing
+
+
+def test_fills_leave_a_range_beyond_which_every_cell_is_missing():
+    table, missing = cut_off()
+    masked = np.where(missing, np.nan, table)
+    errors = {}
+    for assumed in ("ignorable", "auto"):
+        imputer = VFGImputer(bend=False, missingness=assumed, random_state=0).fit(masked)
+        filled = imputer.transform(masked)
+        errors[assumed] = np.square(filled - table)[missing].mean()
+        above = filled[missing] > 3.0
+        assert above.mean() > 0.6 if assumed == "auto" else not above.any()
+    assert errors["auto"] < 0.4 * errors["ignorable"]
+
+
+def test_the_reach_is_kept_in_files_and_ends_at_bounds(tmp_path):
+    table, missing = cut_off()
+    masked = np.where(missing, np.nan, table)
+    imputer = VFGImputer(bend=False, bounds={0: (None, 3.2)}, random_state=0).fit(masked)
+    filled = imputer.transform(masked)
+    assert filled[:, 0].max() <= 3.2
+    assert filled[:, 1].max() > 3.2
+    vfg.save(imputer, tmp_path / "model.vfg")
+    np.testing.assert_array_equal(vfg.load(tmp_path / "model.vfg").fill(masked), filled)
+
+
+def test_a_range_that_ends_at_a_pile_of_cells_is_kept():
+    table = exchangeable(1200, 1)
+    table = np.maximum(table, -0.3)  # four in ten cells are at the bound
+    missing = mnar_self(-table, 0.3, 0)
+    masked = np.where(missing, np.nan, table)
+    imputer = VFGImputer(bend=False, missingness="self", random_state=0).fit(masked)
+    assert imputer.transform(masked).min() >= -0.3
+    assert (imputer.model_.slopes < -0.3).all()
