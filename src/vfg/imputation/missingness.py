@@ -83,7 +83,11 @@ must explain. On these tables it was at most 0.6 where cells were missing by oth
 or more where they were missing by their value. Slopes that differ by column must explain more than
 the other columns: some set of them nearly always explains as much."""
 
-COLUMN_MARGIN = 5.0
+DRIVER_MARGIN = 4.0
+"""By how much they must explain more than one column that drives all missing cells. Without it 15
+of 120 simulated tables of 100 rows with such a column got slopes that are alike, with it none; four
+got slopes of single columns."""
+COLUMN_MARGIN = 6.0
 """Logarithm of the Bayes factor of the slope of a single column, below which it has none."""
 DOUBT = 1.0
 """Logarithm of the odds, before seeing a table, that cells of a column depend on other columns and
@@ -329,7 +333,7 @@ def find_mechanism(
             driver = _evidence_of_a_driver(predictions.expected, seen, chosen, offsets)
             total = float(others.clip(0.0).sum())
             rival, most = max(total, driver), max(total, driver / SHARE)
-            is_common = alike.evidence > max(MARGIN, SHARE * most)
+            is_common = alike.evidence > max(MARGIN, SHARE * total, driver + DRIVER_MARGIN)
             is_common = is_common or best.evidence > most + MARGIN
         # One column is like no other.
         if len(chosen) == 1 or not is_common:
