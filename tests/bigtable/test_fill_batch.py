@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from bigtable.tables_on_disk import linear_model, mixed, numbers, one_batch
 
 import vfg
 from vfg.bigtable import Filling, filled_batch, filled_schema
+from vfg.bigtable.fill_batch import with_parameters
 from vfg.sklearn import VFGImputer
 from vfg.tables.schema import Ordinal
 
@@ -206,3 +208,29 @@ def test_ordered_categories_keep_order_and_unseen_levels():
     filled = filled_batch(model, part)["g"]
     assert filled.dictionary.to_pylist() == levels
     assert filled.to_pylist()[1] in ("low", "mid")
+
+
+def test_proper_draws_are_those_of_the_imputer():
+    table = mixed(150).drop_columns(["id", "note"])
+    imputer = VFGImputer(bend=False, random_state=0).fit(table)
+    filling = with_parameters(imputer.model_, table, 150, Filling(draws=3, seed=2, proper=True))
+    drawn = filled_batch(imputer.model_, one_batch(table), 0, filling)
+    for place, expected in enumerate(imputer.sample(table, 3, random_state=2)):
+        own = drawn.filter(pa.array(drawn["draw"].to_numpy() == place + 1))
+        assert own.drop_columns(["draw"]).equals(one_batch(expected))
+
+
+def test_settings_of_proper_draws_are_named_and_others_are_as_before():
+    assert Filling(draws=2).to_dict() == {"draws": 2, "level": None, "flag": False, "seed": 0}
+    assert Filling(draws=2, proper=True).to_dict()["proper"]
+
+
+def test_parameters_of_many_rows_vary_less():
+    table = numbers(400)
+    model = linear_model(table)
+    few, many = (
+        with_parameters(model, table, rows, Filling(draws=20, proper=True)).parameters.parameters
+        for rows in (400, 40_000)
+    )
+    spread = [torch.stack([one.mean for one in draws]).std(0) for draws in (few, many)]
+    assert torch.allclose(spread[1], 0.1 * spread[0], rtol=1e-6)

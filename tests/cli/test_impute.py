@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import vfg
-from vfg.bigtable import Filling, open_table
+from vfg.bigtable import Filling, filled_batch, open_table
+from vfg.bigtable.fill_batch import with_parameters
 from vfg.bigtable.fill_job import count_missing
 from vfg.cli.commands.impute import ReportSubject, evaluate_held_out
 from vfg.cli.fitting import FitOptions
@@ -300,3 +301,19 @@ def test_estimates_are_means_or_medians(store, here, commands):
     assert len(median.splitlines()) == len(mean.splitlines())
     words = commands.fail("impute", store.gaps, "-m", store.model, "--estimate", "mode", code=2)
     assert "it must be mean or median, but is 'mode'" in words
+
+
+def test_draws_of_a_table_that_is_fitted_draw_parameters_too(store, here, commands):
+    own = ["impute", store.gaps, "--linear", "--exclude", "id", "--draws", 20]
+    commands.succeed(*own, "-o", "proper.parquet")
+    commands.succeed("impute", store.gaps, "-m", store.model, "--draws", 20, "-o", "same.parquet")
+    proper, same = (pd.read_parquet(f"{name}.parquet") for name in ("proper", "same"))
+    observed = same.groupby("id")["height"].std() == 0.0
+    spread = [table.groupby("id")["height"].std() for table in (proper, same)]
+    assert (spread[0][observed] == 0.0).all()
+    assert not np.allclose(*spread)
+    source = open_table(store.gaps)
+    filling = Filling(draws=20, proper=True)
+    filling = with_parameters(vfg.load(store.model), source.read(), source.rows, filling)
+    expected = filled_batch(vfg.load(store.model), source.read().to_batches()[0], 0, filling)
+    assert np.allclose(proper["height"], expected["height"].to_numpy())

@@ -12,7 +12,14 @@ from vfg import plots
 from vfg.data import mar, mcar, mnar_self
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.imputation.missing_cells import MissingCells
-from vfg.imputation.missingness import FURTHEST, WIDENING, find_mechanism, tilt_by_rows
+from vfg.imputation.missingness import (
+    FURTHEST,
+    WIDENING,
+    _chances,
+    describe_mechanism,
+    find_mechanism,
+    tilt_by_rows,
+)
 from vfg.imputation.mixtures import fit_linear, star
 from vfg.sklearn import VFGImputer
 
@@ -292,3 +299,109 @@ def test_columns_that_do_not_hide_themselves_keep_nearly_no_slope():
     slopes = find(table, missing).slopes
     assert (slopes[:4] > 0.5).all()
     assert (slopes[4:].abs() < 0.1).all()
+
+
+def exchangeable(rows, seed, columns=5, correlation=0.6):
+    covariance = correlation + (1.0 - correlation) * np.eye(columns)
+    return np.random.default_rng(seed).multivariate_normal(np.zeros(columns), covariance, rows)
+
+
+def by_logits(logits, seed):
+    """Missing cells of the first column."""
+    missing = np.zeros((len(logits), 5), dtype=bool)
+    missing[:, 0] = np.random.default_rng([seed, 1]).random(len(logits)) < expit(logits - 1.0)
+    return missing
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_column_that_hides_itself_is_told_from_one_that_others_hide(seed):
+    table = exchangeable(1500, seed)
+    found = find(table, by_logits(1.5 * table[:, 0], seed)).slopes
+    assert found is not None
+    assert 0.7 < found[0] < 2.3
+    assert (found[1:] == 0.0).all()
+    for logits in (1.5 * table[:, 1], table[:, 1] - table[:, 2]):
+        assert find(table, by_logits(logits, seed)).slopes is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slopes_of_opposite_signs_are_found(seed):
+    table = exchangeable(1500, seed)
+    slopes = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    chance = np.random.default_rng([seed, 1]).random(table.shape)
+    found = find(table, chance < expit(slopes * table - 1.0)).slopes
+    assert found is not None
+    assert (found.numpy() * slopes > 0.3).sum() >= 4
+    assert (found.numpy() * slopes >= 0.0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_columns_do_not_show_which_of_them_hides_cells(seed):
+    table = exchangeable(1000, seed, columns=2)
+    chance = np.random.default_rng([seed, 1]).random(1000)
+    for driver in (0, 1):
+        missing = np.zeros(table.shape, dtype=bool)
+        missing[:, 0] = chance < expit(1.5 * table[:, driver] - 1.0)
+        found = find(table, missing)
+        assert found.slopes is None
+        assert "does not tell apart" in describe_mechanism(found.slopes, found.to_dict())
+
+
+def test_the_sentence_tells_both_signs():
+    said = describe_mechanism(torch.tensor([0.5, 0.0, -1.0, 0.25]), {"evidence": 50.0})
+    assert said.startswith("large values of 2 columns and small values of 1 column are missing")
+    assert "-1.00 to +0.50" in said
+
+
+def test_chances_of_columns_are_those_of_an_integral_over_shares():
+    own, others = np.array([3.0, -1.0, 2.0]), np.array([1.0, -2.0, 2.5])
+    generator = np.random.default_rng(0)
+    none, share = generator.random(400_000), generator.beta(0.5, 0.5, 400_000)
+    weights = [none[:, None], ((1.0 - none) * share)[:, None] * np.exp(own)]
+    weights.append(((1.0 - none) * (1.0 - share))[:, None] * np.exp(others))
+    total = sum(weights)
+    joint = total.prod(1)
+    expected = (joint @ (weights[1] / total)) / joint.sum()
+    np.testing.assert_allclose(_chances(own, others), expected, atol=0.01)
+
+
+def cut_off(rows=1200, seed=0):
+    """A table, and the same without the values above the mean of its first two columns."""
+    table = exchangeable(rows, seed) + 3.0
+    missing = table > 3.0
+    missing[:, 2:] = False
+    return table, missing
+
+
+def test_fills_leave_a_range_beyond_which_every_cell_is_missing():
+    table, missing = cut_off()
+    masked = np.where(missing, np.nan, table)
+    errors = {}
+    for assumed in ("ignorable", "auto"):
+        imputer = VFGImputer(bend=False, missingness=assumed, random_state=0).fit(masked)
+        filled = imputer.transform(masked)
+        errors[assumed] = np.square(filled - table)[missing].mean()
+        above = filled[missing] > 3.0
+        assert above.mean() > 0.6 if assumed == "auto" else not above.any()
+    assert errors["auto"] < 0.4 * errors["ignorable"]
+
+
+def test_the_reach_is_kept_in_files_and_ends_at_bounds(tmp_path):
+    table, missing = cut_off()
+    masked = np.where(missing, np.nan, table)
+    imputer = VFGImputer(bend=False, bounds={0: (None, 3.2)}, random_state=0).fit(masked)
+    filled = imputer.transform(masked)
+    assert filled[:, 0].max() <= 3.2
+    assert filled[:, 1].max() > 3.2
+    vfg.save(imputer, tmp_path / "model.vfg")
+    np.testing.assert_array_equal(vfg.load(tmp_path / "model.vfg").fill(masked), filled)
+
+
+def test_a_range_that_ends_at_a_pile_of_cells_is_kept():
+    table = exchangeable(1200, 1)
+    table = np.maximum(table, -0.3)  # four in ten cells are at the bound
+    missing = mnar_self(-table, 0.3, 0)
+    masked = np.where(missing, np.nan, table)
+    imputer = VFGImputer(bend=False, missingness="self", random_state=0).fit(masked)
+    assert imputer.transform(masked).min() >= -0.3
+    assert (imputer.model_.slopes < -0.3).all()

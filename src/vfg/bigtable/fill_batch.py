@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from torch import Tensor
 from vfg.bigtable.formats import Dialect
 from vfg.bigtable.type_inference import cast_layout, cast_text, format_layout, mark_missing
 from vfg.bigtable.writing import format_like
-from vfg.imputation.missing_cells import MissingCells
+from vfg.imputation.missing_cells import MissingCells, ParameterDraws
+from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.settings import SEEDS, check_count, check_estimate, check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
@@ -49,6 +50,9 @@ class Filling:
         flag: whether to add columns `<name>_filled` of truth values.
         seed: of the draws.
         estimate: "mean" or "median", as for `VFGImputer`.
+        proper: whether `vfg.bigtable.impute` draws the parameters, too, given the rows that are
+            filled (2,000 of them at most); see `VFGImputer.sample`.
+        parameters: what it drew; None draws from the fitted model alone.
 
     Raises:
         ValueError: for draws below 1, a level outside (0, 1), or both at once.
@@ -63,6 +67,8 @@ class Filling:
     flag: bool = False
     seed: int = 0
     estimate: str = "mean"
+    proper: bool = False
+    parameters: ParameterDraws | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_estimate(self.estimate)
@@ -77,8 +83,10 @@ class Filling:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
-        # Jobs of earlier versions, which resume, do not name it.
-        return {k: v for k, v in asdict(self).items() if (k, v) != ("estimate", "mean")}
+        # Jobs of earlier versions, which resume, do not name these.
+        usual = ("estimate", "mean"), ("proper", False), ("parameters", None)
+        settings = asdict(replace(self, parameters=None))
+        return {k: v for k, v in settings.items() if (k, v) not in usual}
 
 
 def filled_batch(
@@ -119,6 +127,23 @@ def filled_batch(
     part = _Part(model, batch, first_row, schema)
     columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def with_parameters(model: TableModel, table: Any, rows: int, filling: Filling) -> Filling:
+    """The same settings with parameters that are drawn given a table of some of all rows.
+
+    Models of more columns than `vfg.imputation.parameter_draws.MOST_COLUMNS` have draws of one
+    model.
+    """
+    names = model_columns(model, table.schema.names)
+    schema = filled_schema(model, table.schema, Filling())
+    typed = _typed(model, table, {name: schema.field(name).type for name in names})
+    fitted = FittedRows.of(*model.fitted_matrix(typed), filling.seed)
+    if fitted is None:
+        return filling
+    posterior = Posterior(fitted._replace(rows=fitted.rows * rows / max(1, table.num_rows)))
+    drawn = ParameterDraws.of(model, posterior, filling.draws or 1, filling.seed)
+    return replace(filling, parameters=drawn)
 
 
 @dataclass(frozen=True)
@@ -229,6 +254,12 @@ def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None 
     return sum(pc.sum(column).as_py() or 0 for column in nulls)
 
 
+def _typed(model: TableModel, batch: Any, types: dict[str, Any]) -> Any:
+    """The columns of a model by their types, as a table that can be encoded."""
+    arrays = [_cast(batch.column(name), kind) for name, kind in types.items()]
+    return opened(pa.table(arrays, names=list(types)), model.encoding.missing_values)
+
+
 class _Part:
     """A part of a table, encoded once."""
 
@@ -236,9 +267,7 @@ class _Part:
         self.model, self.batch = model, batch
         self.names = model_columns(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
-        arrays = [_cast(batch.column(name), self.types[name]) for name in self.names]
-        table = opened(pa.table(arrays, names=self.names), model.encoding.missing_values)
-        self.cells = MissingCells(model, table, first_row)
+        self.cells = MissingCells(model, _typed(model, batch, self.types), first_row)
 
     def expected(self, filling: Filling) -> list[Any]:
         """All columns with what is expected, then what the settings add."""
@@ -254,7 +283,11 @@ class _Part:
     def draws(self, filling: Filling) -> list[Any]:
         """All columns, every row as often as there are draws, one after the other."""
         number = filling.draws or 1
-        draws = self.cells.draws(number, filling.seed)
+        known, cells = filling.parameters, self.cells
+        if known is None or not len(cells.values):
+            draws = cells.draws(number, filling.seed)
+        else:
+            draws = cells.proper_draws(known, filling.seed)
         names, rows = self.batch.schema.names, self.batch.num_rows
         tables = [pa.record_batch(self._with_others(self._filled(one)), names) for one in draws]
         order = np.arange(number * rows).reshape(number, rows).T.ravel()

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from vfg.bigtable.engines import Engine, FillTask, engine_named
@@ -21,12 +22,14 @@ from vfg.bigtable.fill_batch import (
     count_missing,
     filled_schema,
     model_columns,
+    with_parameters,
 )
 from vfg.bigtable.formats import SUFFIXES, Dialect, kind_from_name, normalise_format
 from vfg.bigtable.job import JobFolder, job_folder, pieces_of
 from vfg.bigtable.source import Place, Source, open_table
 from vfg.bigtable.writing import Sink, target_kind, write_table
 from vfg.imputation.imputer import VFGImputer
+from vfg.imputation.parameter_draws import MOST_COLUMNS
 from vfg.imputation.settings import check_count
 from vfg.imputation.table_model import TableModel
 from vfg.modelfile import load
@@ -41,6 +44,8 @@ with needs("table"):
 
 SHARD_ROWS = 65_536
 """How many rows are filled and written together, by default."""
+MOST_ROWS = 20_000
+"""Rows of a long table in a report, or given which parameters are drawn: more hardly matter."""
 
 Model: TypeAlias = TableModel | VFGImputer | str | os.PathLike[str]
 """A fitted model, a fitted imputer, or the file of one."""
@@ -84,7 +89,8 @@ def impute(
         source: a table, or what `open_table` takes.
         model: a fitted model or imputer, or its file.
         target: a file, a folder, or `"-"` for standard output.
-        filling: draws, intervals, flags and seed; None for what is expected.
+        filling: draws, intervals, flags and seed; None for what is expected. Proper draws are for
+            the table that the model was fitted to, since parameters are drawn given its rows.
         shard_rows: how many rows are filled, and written to one shard, at a time.
         format: of the target; None reads it off its suffix, shards being Parquet.
         engine: `"local"`, `"ray"`, or one that was set up. With Ray and a folder as the target,
@@ -111,11 +117,14 @@ def impute(
         source if isinstance(source, Source) else open_table(source, like=known.origin), known
     )
     keeps_text = table.is_text and written in ("csv", "tsv")
+    chosen = Filling() if filling is None else filling
+    if chosen.proper and chosen.draws is not None and len(known.columns) <= MOST_COLUMNS:
+        chosen = with_parameters(known, sample_rows(table), table.rows, chosen)
     job = _Job(
         table,
         FillTask(
             known,
-            Filling() if filling is None else filling,
+            chosen,
             _text_columns(table, known) if keeps_text else None,
         ),
         shard_rows,
@@ -127,6 +136,19 @@ def impute(
         job.into_file(target, format) if one_file else job.into_folder(as_path(target), written)
     )
     return Imputed(table.rows, resumed, job.missing - job.left, job.left, time.monotonic() - begun)
+
+
+def sample_rows(source: Source) -> Any:
+    """A table with every k-th row, so that there are not too many."""
+    step = -(-source.rows // MOST_ROWS)
+    if step <= 1:
+        return source.read()
+    parts, first = [], 0
+    for batch in source.batches():
+        rows = np.arange(-first % step, batch.num_rows, step)
+        parts.append(batch.take(pa.array(rows)))
+        first += batch.num_rows
+    return pa.Table.from_batches(parts, schema=source.schema)
 
 
 def is_one_file(target: str | os.PathLike[str]) -> bool:

@@ -24,7 +24,7 @@ from vfg.graph.checks import suggestion
 from vfg.imputation.categories import CategoryColumn, category_columns, fit_set_thresholds
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.missingness import find_mechanism
+from vfg.imputation.missingness import find_mechanism, find_reach
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -143,7 +143,10 @@ def _fit_parts(
     parts = _fit_to_matrix(
         columns, graph, whole, *extra, few_valued, settings, members, resources, weights, given
     )
-    return encoding.filling_values([columns[k] for k in parts.with_values]), columns, parts
+    encoding = encoding.filling_values([columns[k] for k in parts.with_values])
+    if parts.mechanism.reach is not None:
+        encoding = encoding.reaching(columns, parts.mechanism.reach.numpy())
+    return encoding, columns, parts
 
 
 def read_labels(
@@ -196,6 +199,8 @@ def _fit_to_matrix(
             linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed,
             weights=weights,
         )  # fmt: skip
+        reach = find_reach(linear, values, observed, mechanism.slopes, settings.seed)
+        mechanism = replace(mechanism, reach=reach)
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, mechanism=mechanism)

@@ -19,7 +19,7 @@ from torch import Tensor
 from vfg.flows import Coupling
 from vfg.graph import Graph
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
-from vfg.imputation.missing_cells import MissingCells
+from vfg.imputation.missing_cells import MissingCells, ParameterDraws
 from vfg.imputation.missingness import Sensitivity, check_shifts
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.rubin import pool
@@ -742,13 +742,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Draws of the missing cells, with parameters of their own where those can be drawn."""
         posterior = self._posterior()
         if proper and posterior is not None and len(cells.values):
-            drawn = posterior.draw(number, seed)
-
-            def draw(some: MissingCells, own: int, copies: int) -> Tensor:
-                parameters = [one for one in drawn for _ in range(copies)]
-                return some.proper_draws(parameters, own, posterior)
-
-            return cells.within_constraints(draw, number, seed)
+            return cells.proper_draws(ParameterDraws.of(self.model_, posterior, number, seed), seed)
         return cells.draws(number, seed)
 
     def _tables(

@@ -6,7 +6,7 @@ import copy
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,20 @@ def _departures(model: TableModel, posterior: Posterior) -> Departures:
     drawn, prediction = model.draws_and_prediction(*posterior.fitted.table, DEPARTURE_DRAWS, 0)
     spread = (drawn - prediction.means).square().mean(0)
     return Departures.fit(posterior.estimate, posterior.fitted, prediction.means, spread)
+
+
+@dataclass(frozen=True)
+class ParameterDraws:
+    """Parameters that were drawn given some rows, and how an ensemble departs from them."""
+
+    parameters: list[NormalModel]
+    departures: Departures | None  # None for the linear model alone
+
+    @classmethod
+    def of(cls, model: TableModel, posterior: Posterior, number: int, seed: int) -> ParameterDraws:
+        """The first draws of a seed."""
+        departures = posterior.departures(model, _departures) if model.is_stacked else None
+        return cls(posterior.draw(number, seed), departures)
 
 
 class MissingCells:
@@ -126,7 +140,8 @@ class MissingCells:
         if self.tilt is None:
             return model.fills(*table, self.ids)
         prediction = model.predictions(*table, self.ids)
-        moved = model.within_range(prediction.means + self.tilt.shift)
+        # Ranges are left by the tilt alone, not by predictions.
+        moved = (model.within_range(prediction.means) + self.tilt.shift).clamp(*model.tilted_range)
         moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
         estimates = model.point_estimates(*table, replace(prediction, means=moved))
         return model.at_values(estimates, self.observed, fills=True)
@@ -190,11 +205,20 @@ class MissingCells:
         drawn = self.model.with_relations(drawn, self.values, self.observed, noise)
         return self.model.at_values(drawn, self.observed)
 
+    def proper_draws(self, drawn: ParameterDraws, seed: int) -> Tensor:
+        """Joint draws, each with parameters that were drawn, `(number, rows, columns)`."""
+
+        def draw(some: MissingCells, own: int, copies: int) -> Tensor:
+            parameters = [one for one in drawn.parameters for _ in range(copies)]
+            return some._proper_draws(parameters, own, drawn.departures)
+
+        return self.within_constraints(draw, len(drawn.parameters), seed)
+
     @torch.no_grad()
-    def proper_draws(
-        self, parameters: Sequence[NormalModel], seed: int, posterior: Posterior
+    def _proper_draws(
+        self, parameters: Sequence[NormalModel], seed: int, departures: Departures | None
     ) -> Tensor:
-        """Joint draws, each with parameters that were drawn, `(number, rows, columns)`.
+        """Draws that may break constraints.
 
         Linear relations are those of a Normal model; an ensemble adds its nonlinear departures, and
         the shape of its draws. Without an ensemble the Normal model draws up to nine categories,
@@ -204,9 +228,8 @@ class MissingCells:
         number, every = len(parameters), torch.arange(self.values.shape[1])
         own, places = (seed + 1) * PROPER_SEEDS, torch.empty(0, dtype=torch.long)
         levels = normal(own, self.ids, torch.arange(number), 0, every)
-        if model.is_stacked:
+        if departures is not None:
             plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
-            departures = posterior.departures(model, _departures)
             draws = departures.draw(parameters, *rows, levels, prediction.means, plain)
         else:
             chosen = model.category_draws

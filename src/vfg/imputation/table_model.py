@@ -978,6 +978,12 @@ class TableModel(Ensemble):
         """The least and the greatest value that means have, relations aside, `(2, columns)`."""
         return self._ends("floor", "ceiling")
 
+    @cached_property
+    def tilted_range(self) -> Tensor:
+        """The same of cells that are missing by their value, `(2, columns)`."""
+        ends = self._ends("low_reach", "high_reach")
+        return torch.where(ends.isinf(), self.usual_range, ends)
+
     def within_range(self, means: Tensor) -> Tensor:
         return means.clamp(*self.usual_range.to(means.device))
 

@@ -310,6 +310,7 @@ class Filler(nn.Module):
             return  # every column has one value or none
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
+        self.register_buffer("tilted_range", model.tilted_range)
         self._set_values(model)
         self._set_categories(model, kinds)
 
@@ -394,7 +395,7 @@ class Filler(nn.Module):
         means, votes, trees = self._predict(values, observed, linear)
         shift = self._shift(posterior, observed)
         if shift is not None:
-            moved = self._within_range(means + shift)
+            moved = (self._within_range(means) + shift).clamp(*self.get_buffer("tilted_range"))
             means = self._follow(torch.where(observed, values, moved), values, observed)
         codes = self._categories(means, posterior, votes, trees)
         estimates = self.at_filled_values(means, observed)

@@ -264,6 +264,20 @@ class Encoding:
         ]
         return Encoding(self.schema, parts, self.missing_values, self.frame)
 
+    def reaching(self, columns: Sequence[int], ends: Array) -> Encoding:
+        """The same encoding, where numbers are filled up to standardised ends `(2, columns)`.
+
+        The columns are those of the matrix; ends that are nan change nothing.
+        """
+        known = dict(zip(columns, ends.T, strict=True))
+        parts = [
+            part.reaching(self.schema[label], *known[self.sections[label].start])
+            if isinstance(part, NumericEncoding) and self.sections[label].start in known
+            else part
+            for label, part in self.parts.items()
+        ]
+        return Encoding(self.schema, parts, self.missing_values, self.frame)
+
     def places(self, label: Label) -> range:
         """The columns of the matrix that a column of the table becomes."""
         return range(self.sections[label].start, self.sections[label].stop)

@@ -21,6 +21,8 @@ OUTLYING = 100.0
 CROWD, CROWDED = 5, 0.1
 """The outermost cells of a column, a tenth of them at most, crowd if they lie within so many
 deviations: the six greatest of 500 uniform numbers lie within 0.04, of Normal ones within 0.7."""
+BEYOND_REACH = 2.0
+"""Deviations beyond the reach of filled cells at which draws, and what relations give, end."""
 SAME = 1e-9
 """Deviations within which a number counts as a value of a few-valued column."""
 DECIMALS = range(-6, 7)
@@ -123,6 +125,9 @@ class NumericEncoding(ColumnEncoding):
     cells crowd, as those of a bounded quantity do, draws end as far beyond these as these lie
     apart; else they do not change a sign that all cells have. None means no end.
 
+    Where cells are missing by their value, and most of them are expected beyond the observed range,
+    they are filled up to the reach.
+
     A few-valued column has `values`, those that occur; `fills_values` says whether its cells are
     filled with these, rather than with means.
     """
@@ -145,6 +150,8 @@ class NumericEncoding(ColumnEncoding):
     greatest: float | None = None
     values: tuple[float, ...] | None = None
     fills_values: bool = False
+    low_reach: float | None = None
+    high_reach: float | None = None
 
     @classmethod
     def fit(
@@ -226,6 +233,26 @@ class NumericEncoding(ColumnEncoding):
         low = -np.inf if self.least is None else self.least
         return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
+    def reaching(self, spec: Any, low: float, high: float) -> NumericEncoding:
+        """The same encoding, filled up to standardised ends beyond the observed range.
+
+        Ends that are nan change nothing, nor do those that pass bounds. Cells that are not negative
+        stay so.
+        """
+        if self.empty or self.constant or self.values is not None:
+            return self
+        least, greatest = _bounds(spec, self.clock)
+        low, high = (end * self.deviation + self.centre for end in (low, high))
+        changes: dict[str, float] = {}
+        if least is None and low < self.lowest:
+            is_signed = self.clock is None and self.lowest >= 0.0
+            changes |= {"low_reach": max(0.0, low) if is_signed else low}
+            end = low - BEYOND_REACH * self.deviation
+            changes |= {"least": max(0.0, end) if is_signed else end}
+        if greatest is None and high > self.highest:
+            changes |= {"high_reach": high, "greatest": high + BEYOND_REACH * self.deviation}
+        return replace(self, **changes) if changes else self  # type: ignore[arg-type]
+
     def widened(self, spec: Any, column: Column) -> NumericEncoding:
         """The same encoding with a range that contains the cells of a further column, too."""
         numbers = read_numbers(column, self.clock)[~column.missing]
@@ -254,6 +281,9 @@ class NumericEncoding(ColumnEncoding):
             del fields["clock"]["zone"]  # as in files of earlier versions
         if self.values is None:
             del fields["values"], fields["fills_values"]  # likewise
+        for end in ("low_reach", "high_reach"):
+            if fields[end] is None:
+                del fields[end]  # likewise
         return fields
 
     @classmethod

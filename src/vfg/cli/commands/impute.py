@@ -90,8 +90,6 @@ def fill_table(source: Source, model: TableModel, *, show: bool, **settings: Any
     return {**counts, "filled": result.filled, "left": result.left}
 
 
-MOST_ROWS = 20_000
-"""Rows of a long table in the report; more hardly change its shares, and take longer to fill."""
 SHARE = 0.1
 """Share of the observed cells that are held out."""
 LEAST_SECONDS = 5.0
@@ -139,6 +137,7 @@ def write_imputation_report(subject: ReportSubject, path: Path) -> None:
     import pyarrow as pa
 
     from vfg.bigtable.fill_batch import filled_batch, model_columns
+    from vfg.bigtable.fill_job import sample_rows
     from vfg.plots.report import Report, write_report
 
     with needs("plot"):
@@ -191,22 +190,6 @@ def evaluate_held_out(subject: ReportSubject, table: Any) -> tuple[Evaluation | 
     return evaluate(second, whole, hidden, level=level, seed=options.seed), words
 
 
-def sample_rows(source: Source) -> Any:
-    """A table with every k-th row, so that there are not too many."""
-    import numpy as np
-    import pyarrow as pa
-
-    step = -(-source.rows // MOST_ROWS)
-    if step <= 1:
-        return source.read()
-    parts, first = [], 0
-    for batch in source.batches():
-        rows = np.arange(-first % step, batch.num_rows, step)
-        parts.append(batch.take(pa.array(rows)))
-        first += batch.num_rows
-    return pa.Table.from_batches(parts, schema=source.schema)
-
-
 def check_estimate(value: str) -> str:
     """Refuse anything but means and medians."""
     if value not in ("mean", "median"):
@@ -224,8 +207,9 @@ class WriteOptions(EngineOptions):
     draws: int | None = option(
         None,
         None,
-        "Write every row this often, each time with new draws of its missing values. All are of "
-        "one fitted model: pooled intervals are too narrow; VFGImputer.sample draws parameters.",
+        "Write every row this often, each time with new draws of its missing values and of the "
+        "parameters, so that estimates can be pooled. With --model the parameters are those of the "
+        "file, and pooled intervals are too narrow.",
         min=1,
     )
     intervals: float | None = option(
@@ -283,7 +267,12 @@ def impute(
     # Errors of the arguments should appear before a model is fitted, which may take hours.
     with usage_errors():
         filling = Filling(
-            writing.draws, writing.intervals, writing.flag, options.seed, writing.estimate
+            writing.draws,
+            writing.intervals,
+            writing.flag,
+            options.seed,
+            writing.estimate,
+            proper=writing.draws is not None and model is None,
         )
         workers = engine_named(writing.engine, processes=writing.processes)
     output, save, report = writing.output, writing.save, writing.report
