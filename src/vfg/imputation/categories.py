@@ -367,7 +367,8 @@ def fit_set_thresholds(columns: Sequence[Sequence[tuple[Array, Array]]]) -> Arra
         others = [scores for k, (scores, _, _) in enumerate(scored) if k != place]
         quantiles = _pooled_quantiles(own, np.concatenate([np.zeros(0), *others]))
         first = np.searchsorted(missed, quantiles - TINY).clip(max=len(values) - 1)
-        thresholds[known[place]] = np.where(quantiles > TINY, values[first], 0.0)
+        # With too few cells all categories are in a set, but for those of observed cells.
+        thresholds[known[place]] = np.where(quantiles > TINY, values[first], TINY)
     return thresholds
 
 

@@ -585,8 +585,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         A set has the categories with a probability of at least $t$, and the most probable one.
         Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
-        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
-        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        probabilities of the true categories at held-out cells, with the correction of
+        split-conformal prediction for their number; columns with few of them borrow from others. So
+        sets hold the share $L$ of all cells, more often where a cell is easy and less often where
+        it is hard, and are small. The
         set of a column with two categories is one of them or both. Where the most probable one
         is right more often than $L$, all sets have one category. A model without held-out
         cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
