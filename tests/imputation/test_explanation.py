@@ -114,6 +114,38 @@ def test_similar_rows_are_training_rows(ensemble, table):
         assert alike.any(), cells
 
 
+def is_row(cells, row):
+    """Whether listed cells are all observed cells of a row."""
+    known = row.dropna()
+    return set(cells) == set(known.index) and all(
+        np.isclose(cell, known[name], atol=1e-3) if isinstance(cell, float) else cell == known[name]
+        for name, cell in cells.items()
+    )
+
+
+@pytest.mark.parametrize("explained", ["weight", "kind"])
+def test_similar_rows_are_others(ensemble, table, explained):
+    complete = int(table.dropna().index[0])
+    missing = int(np.flatnonzero(table["weight"].isna())[0])
+    for row in (complete, missing):
+        why = ensemble.explain(table, row, explained)
+        assert len(why.similar) == 5
+        assert not any(is_row(cells, table.loc[row]) for _, cells in why.similar)
+    # A row that is not of the fitted table, for it has a cell more or less, has no copy there.
+    other = table.loc[[complete]].reset_index(drop=True)
+    other.loc[0, "noise"] = np.nan
+    similar = ensemble.explain(other, 0, "weight").similar
+    assert any(is_row(cells, table.loc[complete]) for _, cells in similar)
+
+
+def test_similar_rows_may_be_copies():
+    rows = pd.DataFrame({"a": np.arange(60) % 20 * 1.0, "b": np.arange(60) % 20 * 2.0})
+    rows = rows.assign(c=np.where(rows.index % 20 < 10, "low", "high"))
+    fitted = VFGImputer(members=1, mixtures=0, neighbours=1, steps=5, random_state=0).fit(rows)
+    similar = fitted.explain(rows, 5, "b").similar
+    assert [is_row(cells, rows.loc[5]) for _, cells in similar[:3]] == [True, True, False]
+
+
 def test_sentences(ensemble, table):
     complete = int(table.dropna().index[0])
     number = ensemble.explain(table, complete, "weight").sentence

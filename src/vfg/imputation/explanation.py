@@ -27,6 +27,9 @@ SIMILAR = 5
 """How many training rows are listed."""
 NAMED = 3
 """How many contributions the sentence names."""
+ROUNDED = 1e-4
+"""How far numbers of row mixtures, which are kept in single precision, may be from what they were,
+in deviations of their column."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class Explanation:
         contributions: by column, the largest first.
         evidence: the observed cells of the row, by column.
         method: how the contributions were computed.
-        similar: training rows that the answer is read from, as weights and cells; empty where the
-            model keeps no rows.
+        similar: training rows that the answer is read from, as weights and cells, without the
+            explained row itself; empty where the model keeps no rows.
         is_choice: whether the column holds categories.
         shift: what is added because the cell is missing, where cells are missing because of their
             own value (`VFGImputer(missingness=)`), else 0.
@@ -143,11 +146,8 @@ def explain(
         raise ValueError(f"column {column!r} cannot be explained; {hint.lstrip('; ')}")
     # The view has the columns of the model in its order, perhaps under other labels.
     cells = dict(zip(model.encoding.schema, map(view.column, range(len(view.labels))), strict=True))
-    evidence = {
-        label: cells[label].values[row]
-        for label in labels
-        if label != column and not cells[label].missing[row]
-    }
+    whole = {label: cells[label].values[row] for label in labels if not cells[label].missing[row]}
+    evidence = {label: value for label, value in whole.items() if label != column}
     variable = model.variables[str(column)]
     target = _Target(model, column, variable, evidence)
     linear = model.linear is not None and not model.is_stacked
@@ -165,7 +165,7 @@ def explain(
         {label: sizes[label] for label in order},
         {label: evidence[label] for label in order},
         method,
-        find_similar(model, evidence),
+        find_similar(model, evidence, whole),
         variable.kind == "choice",
         shift,
     )
@@ -274,9 +274,14 @@ def places_of(model: TableModel, label: Label) -> list[int]:
 
 
 def find_similar(
-    model: TableModel, evidence: dict[Label, Any]
+    model: TableModel, evidence: dict[Label, Any], whole: dict[Label, Any]
 ) -> tuple[tuple[float, dict[Label, Any]], ...]:
-    """The training rows with the largest weights, with their observed cells."""
+    """The training rows with the largest weights, with their observed cells.
+
+    A row of the fitted table is most similar to itself. So the first training row that has the same
+    cells as the `whole` row, and no others, is left out, and the weights are those among all other
+    rows; further copies of it are not left out.
+    """
     if not len(model.neighbours):
         return ()
     mixture = model.neighbours[0]
@@ -284,15 +289,32 @@ def find_similar(
     device = mixture.centres.device
     cells = (part.to(device) for part in read_evidence(model, [evidence]).matrix)
     weights = mixture.shares_of_rows(*cells)[0]
-    chosen = weights.argsort(descending=True)[:SIMILAR]
+    chosen = weights.argsort(descending=True)[: SIMILAR + 1]
     matrix = model.spread_out(mixture.ranks.inverse(mixture.centres[chosen].double()).cpu())
     known = (mixture.doubts[chosen] == 0.0).cpu().numpy()
+    own = model.spread_out(read_evidence(model, [whole]).matrix[0])
     rows: list[dict[Label, Any]] = [{} for _ in chosen]
+    is_same = np.ones(len(chosen), dtype=bool)
     for label, part in model.encoding.parts.items():
-        own = places_of(model, label)
-        if not own:
+        places, section = places_of(model, label), model.encoding.sections[label]
+        if not places:
             continue
-        decoded = part.decode(matrix[:, model.encoding.sections[label]])
-        for k in np.flatnonzero(known[:, own].all(axis=1)):
+        decoded, seen = part.decode(matrix[:, section]), known[:, places].all(axis=1)
+        for k in np.flatnonzero(seen):
             rows[k][label] = decoded[k]
-    return tuple(zip(weights[chosen].tolist(), rows, strict=True))
+        is_same &= seen == (label in whole)
+        if label in whole:
+            is_same &= _is_alike(part, matrix[:, section], own[:, section])
+    listed = list(range(len(chosen)))
+    if is_same.any():
+        weights[chosen[listed.pop(int(is_same.argmax()))]] = 0.0
+        weights = weights / weights.sum().clamp(min=1e-30)
+    return tuple((float(weights[chosen[k]]), rows[k]) for k in listed[:SIMILAR])
+
+
+def _is_alike(part: Any, rows: Array, one: Array) -> Array:
+    """Which encoded cells of rows are that of another; numbers up to their rounding."""
+    if isinstance(part, NumericEncoding):
+        return np.asarray(np.isclose(rows, one, rtol=ROUNDED, atol=ROUNDED).all(1))
+    # Code points of training rows may differ from those of other rows with the same category.
+    return np.asarray(part.decode(rows) == part.decode(one)[0])

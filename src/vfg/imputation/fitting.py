@@ -21,7 +21,12 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
-from vfg.imputation.categories import CategoryColumn, category_columns, fit_set_thresholds
+from vfg.imputation.categories import (
+    CategoryColumn,
+    category_columns,
+    fit_set_thresholds,
+    without_own,
+)
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.missingness import find_mechanism, find_reach
@@ -245,13 +250,20 @@ def _fit_to_matrix(
         )
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
-        known = [[one.probabilities[k] for one in held_out] for k in range(len(categories))]
-        thresholds = [
-            fit_set_thresholds([own[1:] for own in column if own is not None]) for column in known
-        ]
-        parts.set_thresholds = torch.from_numpy(np.stack(thresholds))
+        parts.set_thresholds = _fit_sets(categories, held_out)
     parts.held_out = ()
     return parts
+
+
+def _fit_sets(categories: list[CategoryColumn], held_out: Sequence[HeldOutRows]) -> Tensor:
+    """Thresholds of the sets of categories, `(columns of categories, levels)`."""
+    cells: list[list[tuple[Array, Array]]] = [[] for _ in categories]
+    for one in held_out:
+        for column, own, known in zip(categories, cells, one.probabilities, strict=True):
+            if known is not None:
+                _, shares, truth = known
+                own.append((without_own(column, shares, truth), truth))
+    return torch.from_numpy(fit_set_thresholds(cells))
 
 
 def _add_forest(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -117,14 +119,22 @@ def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
 
 
-def _has_sums(imputer: VFGImputer) -> bool:
-    """Whether rows can be added as sums; else an error that says why not."""
-    if imputer.bend:
-        raise AttributeError(
-            "partial_fit adds sums over rows, which exist for the linear model alone; use "
-            "VFGImputer(bend=False), or fit with all rows"
-        )
-    return True
+class _LinearOnly:
+    """A method of imputers with `bend=False`; others lack it, and the error says why."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, imputer: VFGImputer | None, owner: type | None = None) -> Callable[..., Any]:
+        if imputer is None:
+            return self.method
+        if imputer.bend:
+            raise AttributeError(
+                f"{self.method.__name__} adds sums over rows, which exist for the linear model "
+                "alone; use VFGImputer(bend=False), or fit with all rows"
+            )
+        return MethodType(self.method, imputer)
 
 
 SCORED_SHARES = (0.1, 0.3, 0.6, 0.9)
@@ -322,7 +332,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
-    @available_if(_has_sums)  # type: ignore[untyped-decorator]
+    @_LinearOnly
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the linear model to further rows, besides all that were given before.
 
@@ -575,8 +585,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         A set has the categories with a probability of at least $t$, and the most probable one.
         Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
-        probabilities of the true categories at held-out cells. So sets hold the share $L$ of all
-        cells, more often where a cell is easy and less often where it is hard, and are small. The
+        probabilities of the true categories at held-out cells, with the correction of
+        split-conformal prediction for their number; columns with few of them borrow from others. So
+        sets hold the share $L$ of all cells, more often where a cell is easy and less often where
+        it is hard, and are small. The
         set of a column with two categories is one of them or both. Where the most probable one
         is right more often than $L$, all sets have one category. A model without held-out
         cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
