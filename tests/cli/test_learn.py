@@ -97,6 +97,45 @@ def test_a_fitted_model_keeps_the_causes_that_it_learned(trial, here, commands):
     assert "excludes" in said
 
 
+def test_a_fit_that_learns_keeps_to_what_is_known(trial, here, commands):
+    known = ("--tier", "age", "--tier", "dose,pressure", "--require", "pressure,dose")
+    fit = ("fit", trial, "-o", "model.vfg", "--learn-graph", "--linear", "-q")
+    commands.succeed(*fit, *known)
+    network = vfg.load(here / "model.vfg").graph.network
+    same = vfg.learn_graph(
+        pd.read_csv(trial), tiers=[["age"], ["dose", "pressure"]], required=[("pressure", "dose")]
+    )
+    assert ("pressure", "dose") in network.edges
+    assert network.edges == same.edges
+    assert network.undirected == same.undirected == ()
+    commands.succeed(*fit, "--forbid", "age,dose", "--forbid", "dose,age")
+    edges = vfg.load(here / "model.vfg").graph.network.edges
+    assert not {("age", "dose"), ("dose", "age")} & set(edges)
+    assert "no column" in commands.fail(*fit, "--tier", "size", code=2)
+    assert "also forbidden" in commands.fail(
+        *fit, "--require", "age,dose", "--forbid", "age,dose", code=2
+    )
+
+
+def test_knowledge_without_a_search_is_refused(trial, here, commands):
+    said = commands.fail("fit", trial, "-o", "m.vfg", "--tier", "age", code=2)
+    assert "--tier says what --learn-graph may find" in said
+
+
+@pytest.mark.filterwarnings("default:the table does not tell")
+def test_an_intervention_names_the_edges_without_a_known_direction(here, commands):
+    generator = np.random.default_rng(0)
+    a = generator.normal(size=200)
+    b = a + generator.normal(size=200)  # linear and Gaussian: both directions fit
+    pd.DataFrame({"a": a, "b": b, "c": generator.normal(size=200)}).to_csv("pair.csv", index=False)
+    commands.succeed("fit", "pair.csv", "-o", "model.vfg", "--learn-graph", "--linear", "-q")
+    (edge,) = vfg.load(here / "model.vfg").graph.network.undirected
+    assert set(edge) == {"a", "b"}
+    found = commands.invoke("query", "model.vfg", "--do", "a=1", "--infer", "b")
+    assert found.exit_code == 0
+    assert f"direction of these edges, taken as {' -> '.join(edge)};" in found.stderr
+
+
 def test_a_learned_graph_goes_into_a_fit(trial, here, commands):
     """The fit keeps the DAG for interventions, and has the parts of a fit without it."""
     tiers = ("--tier", "age", "--tier", "dose", "--tier", "pressure")

@@ -1,4 +1,4 @@
-"""Equivalence classes against all DAGs of four nodes; orientation and distances by hand."""
+"""Equivalence classes against all DAGs of four nodes; orientation by hand."""
 
 from itertools import combinations, product
 
@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfg.structure.pdag import (
-    equivalence_class,
-    extend,
-    structural_hamming_distance,
-    topological_order,
-)
+from vfg.structure.pdag import equivalence_class, extend, topological_order
 
 
 def all_dags(nodes):
@@ -101,16 +96,6 @@ def test_extend_refuses_a_graph_without_members():
     for i in range(4):
         square[i, (i + 1) % 4] = square[(i + 1) % 4, i] = True
     assert extend(square) is None
-
-
-def test_distance_counts_pairs():
-    first, second = np.zeros((2, 4, 4), dtype=bool)
-    first[0, 1] = first[1, 2] = first[2, 3] = True
-    second[1, 0] = True  # reversed
-    second[1, 2] = second[2, 1] = True  # without a direction
-    second[0, 3] = True  # one too many, and 2 -> 3 is missing
-    assert structural_hamming_distance(first, second) == 4
-    assert structural_hamming_distance(second, first) == 4
 
 
 def test_cycles_are_refused():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vfg.cli.errors import print_line, suggest, usage_errors
+from vfg.cli.knowledge import KnowledgeOptions
 from vfg.cli.options import (
     COMMON,
     FILES,
@@ -340,7 +341,7 @@ def _parse_end(text: str) -> float | str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkOptions(EngineOptions):
+class WorkOptions(KnowledgeOptions, EngineOptions):
     """Who fits the model, to which rows, and from where on."""
 
     every_row: bool = option(
@@ -372,25 +373,30 @@ def fit_settings(
     source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> ImputerSettings:
     """The settings of a fit, with the DAG that `--learn-graph` asks for."""
+    if work.given is not None and not work.learn_graph:
+        raise typer.BadParameter(
+            f"{work.given} says what --learn-graph may find; add --learn-graph, or leave it out"
+        )
     settings = options.settings(columns)
     if not work.learn_graph:
         return settings
     if settings.graph is not None:
         raise typer.BadParameter("--learn-graph excludes --graph and --sections; choose one")
-    import vfg
     from vfg.bigtable.fit import draw_sample
     from vfg.structure.learning import MOST_ROWS
 
-    learned = vfg.learn_graph(
+    learned = work.learn(
         draw_sample(source, columns, MOST_ROWS, settings.seed),
+        columns,
         schema=settings.schema,
         seed=settings.seed,
         verbose=settings.progress,
     )
     if not options.quiet:
+        count = len(learned.edges)
         print_line(
-            f"learned {len(learned.edges)} edges, {len(learned.undirected)} of them without a "
-            "known direction; vfg show lists them"
+            f"learned {count} edge{'' if count == 1 else 's'}, {len(learned.undirected)} of them "
+            "without a known direction; vfg show lists them"
         )
     return replace(settings, graph=learned)
 

@@ -481,8 +481,8 @@ class _World:
             listed = ", ".join(f"{cause} -> {effect}" for cause, effect in open_edges)
             warnings.warn(
                 f"the table does not tell the direction of these edges, taken as {listed}; "
-                "the answer holds if they are so: state directions with tiers= or required= of "
-                "learn_graph, or as a list of edges",
+                "the answer holds if they are so: state directions by tiers or required edges when "
+                "the graph is learned, or as a list of edges",
                 stacklevel=4,
             )
 

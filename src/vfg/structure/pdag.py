@@ -1,4 +1,4 @@
-"""Partially directed graphs as boolean matrices: equivalence classes, Meek's rules, distances."""
+"""Partially directed graphs as boolean matrices: equivalence classes, Meek's rules."""
 
 from __future__ import annotations
 
@@ -120,18 +120,6 @@ def _may_be_last(pdag: Mask, node: int) -> bool:
         adjacent[neighbour, [k for k in around if k != neighbour]].all()
         for neighbour in np.flatnonzero(pdag[node] & pdag[:, node])
     )
-
-
-def structural_hamming_distance(first: Mask, second: Mask) -> int:
-    """The number of pairs of nodes that two graphs join differently.
-
-    Example:
-        >>> edge = np.array([[0, 1], [0, 0]], dtype=bool)
-        >>> structural_hamming_distance(edge, edge.T), structural_hamming_distance(edge, edge)
-        (1, 0)
-    """
-    differs = first != second
-    return int(np.triu(differs | differs.T).sum())
 
 
 def edge_matrix(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Mask:
