@@ -1,21 +1,24 @@
 """Graphs learned from simulated tables with missing cells, against published methods.
 
     python -m experiments.benchmarks.structure [--seeds 3] [--minutes 25]
+        [--groups main small more large] [--methods vfg GES ...]    some of them, by how names begin
 
 Graphs are random, columns standardised, and results compared as completed partially directed
 graphs: Hamming distance (the empty graph has as many as there are edges), structural intervention
 distance, F1 of directions. Baselines, and the table of Sachs and others (2005), need the
 interpreter that VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Every cell is
 kept in docs/results/cells/structure.jsonl, so that a run that was stopped goes on; `--minutes` are
-processor minutes, after which no cell is begun. Settings of vfg were chosen on seeds 0 to 2, and
-the linear start after a look at seed 10; the seeds here are 10 and more.
+processor minutes, after which no cell is begun. Cells that were not run again come from
+structure-earlier.jsonl beside it, a run before the intervention distance. Settings of vfg were
+chosen on seeds 0 to 2, and the linear start after a look at seed 10; the seeds here are 10 and
+more.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +40,8 @@ from ..cells import Cell, Cells
 from ..results import FOLDER, arguments
 
 FIRST_SEED = 10
+EARLIER = FOLDER / "cells" / "structure-earlier.jsonl"
+SACHS = {"table": "Sachs and others (2005)"}
 CONSENSUS = (
     "praf>pmek pmek>p44/42 plcg>PIP2 plcg>PIP3 PIP3>PIP2 p44/42>pakts473 PKA>praf PKA>pmek "
     "PKA>p44/42 PKA>pakts473 PKA>pjnk PKA>P38 PKC>praf PKC>pmek PKC>PKA PKC>pjnk PKC>P38"
@@ -235,14 +240,17 @@ SLOW = ("DirectLiNGAM", "DAGMA", "NOTEARS")
 minutes."""
 
 
-def tasks(seeds: int) -> list[tuple[tuple[Any, ...], int, str]]:
+def tasks(
+    seeds: int, groups: Sequence[str], wanted: Sequence[str]
+) -> list[tuple[tuple[Any, ...], int, str]]:
     """Settings, seeds and methods: first seeds first, and of these fast methods."""
     found = [
         (setting, FIRST_SEED + k, method)
-        for settings, most in GROUPS.values()
+        for settings, most in map(GROUPS.__getitem__, groups)
         for setting in settings
         for k in range(min(most, seeds))
         for method in methods_of(setting)
+        if method.startswith(tuple(wanted))
     ]
 
     def rank(task: tuple[tuple[Any, ...], int, str]) -> tuple[int, bool, int]:
@@ -271,11 +279,11 @@ def tables(setting: tuple[Any, ...], seed: int) -> tuple[Any, Any, Any]:
     return dag, table, hide(table, setting[4], setting[5], seed)
 
 
-def run(cells: Cells, seeds: int, minutes: float) -> None:
-    """Measure every cell that is not there yet."""
+def run(cells: Cells, chosen: list[tuple[tuple[Any, ...], int, str]], minutes: float) -> None:
+    """Measure every chosen cell that is not there yet."""
     spent = 0.0
     with GraphWorker() as worker:
-        for setting, seed, method in tasks(seeds):
+        for setting, seed, method in chosen:
             key = {**dict(zip(SETTING, setting, strict=True)), "seed": seed, "method": method}
             if cells.get(key) is not None:
                 continue
@@ -290,13 +298,13 @@ def run(cells: Cells, seeds: int, minutes: float) -> None:
 def summarise(cells: Cells) -> list[dict[str, Any]]:
     """Every setting with the cells of its seeds by method; None for a method that failed."""
     found = []
-    for group, (settings, _) in GROUPS.items():
+    for group, (settings, planned) in GROUPS.items():
         for setting in settings:
             described = dict(zip(SETTING, setting, strict=True))
             own = [
                 cell
                 for cell in cells.known.values()
-                if all(cell["key"][k] == v for k, v in described.items())
+                if all(cell["key"].get(k) == v for k, v in described.items())
             ]
             if not own:
                 continue
@@ -309,7 +317,15 @@ def summarise(cells: Cells) -> list[dict[str, Any]]:
                     for cell in chosen
                 ]
             seeds = len({cell["key"]["seed"] for cell in own})
-            found.append({"group": group, **described, "seeds": seeds, "methods": by_method})
+            found.append(
+                {
+                    "group": group,
+                    **described,
+                    "seeds": seeds,
+                    "planned": planned,
+                    "methods": by_method,
+                }
+            )
     return found
 
 
@@ -347,19 +363,32 @@ def sachs() -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = arguments(__doc__, minutes={"type": float, "default": float("inf")})
+    chosen = arguments(
+        __doc__,
+        minutes={"type": float, "default": float("inf")},
+        groups={"nargs": "+", "default": list(GROUPS), "choices": GROUPS},
+        methods={"nargs": "+", "default": [""], "help": "how their names begin"},
+    )
     torch.set_num_threads(1)
     folder = chosen.output or FOLDER / "cells"
     cells = Cells(None if chosen.quick else folder / "structure.jsonl")
-    run(cells, chosen.seeds or 3, 2.0 if chosen.quick else chosen.minutes)
+    wanted = tasks(chosen.seeds or 3, chosen.groups, chosen.methods)
+    run(cells, wanted, 2.0 if chosen.quick else chosen.minutes)
+    if cells.get(SACHS) is None:
+        cells.add(SACHS, sachs())
     seconds = sum(cell.get("seconds", 0.0) for cell in cells.known.values())
+    every = cells if cells.file is None else Cells(cells.file, [EARLIER])
     chosen.write(
         "structure",
         {
             "seconds": round(seconds, 1),  # of all runs, of the processor
-            "sachs": sachs(),
-            "settings": summarise(cells),
-            "errors": errors(cells),
+            "sachs": cells.get(SACHS),
+            "settings": summarise(every),
+            "counts": {
+                "measured": len(cells.known) - 1,
+                "carried": len(every.known) - len(cells.known),
+            },
+            "errors": errors(every),
         },
     )
 

@@ -16,36 +16,75 @@ def _spread(values: list[float], digits: int) -> str:
     return f"{fmean(values):.{digits}f}{around}"
 
 
-def _cells(setting: Found, name: str, key: str) -> list[float]:
-    return [run[key] for run in setting["methods"].get(name, []) if run is not None]
+GROUPS = {
+    "main": "Graphs of 20 nodes",
+    "more": "Graphs of 20 nodes: scale-free, missing at random, half of the cells missing",
+    "small": "Graphs of 10 nodes: from no missing cells to half of them",
+    "large": "Graphs of 50 nodes",
+}
+"""Groups of settings and the headings of their tables."""
+
+
+def _label(setting: Found) -> str:
+    missing = f"{100 * setting['missing']:.0f} % {setting['pattern']}"
+    return f"{setting['kind']}, {setting['graph']}, {missing if setting['missing'] else 'complete'}"
+
+
+def _runs(setting: Found, name: str, key: str) -> list[Any]:
+    return [run[key] for run in setting["methods"].get(name, []) if run and key in run]
+
+
+def _cell(setting: Found, name: str, key: str, digits: int) -> str:
+    """The mean over tables, and their number; of intervention distances both bounds."""
+    found = _runs(setting, name, key)
+    if not found:
+        return NONE
+    ends = zip(*found, strict=True) if key == "sid" else [found]
+    words = " to ".join(f"{fmean(own):.{digits}f}" for own in ends)
+    return f"{words} ({len(found)})"
+
+
+def _group(settings: list[Found]) -> str:
+    """The tables of a group of settings, a line per method."""
+    methods = dict.fromkeys(name for setting in settings for name in setting["methods"])
+    parts = []
+    for key, digits, title in (
+        ("shd", 1, "Hamming distance of the classes"),
+        ("sid", 0, "Intervention distance, from the best to the worst member of the class"),
+        ("f1", 2, "F1 of directions in the class"),
+        ("seconds", 1, "Processor seconds"),
+    ):
+        lines = [
+            [name, *(_cell(setting, name, key, digits) for setting in settings)]
+            for name in methods
+            if any(_runs(setting, name, key) for setting in settings)
+        ]
+        parts.append(f"{title}:\n\n{rows(['method', *map(_label, settings)], lines)}")
+    return "\n\n".join(parts)
 
 
 def structure(found: Found) -> str:
-    """Distances and seconds of every method in every setting."""
+    """Distances and seconds of every method in every setting, group by group."""
     settings: list[Any] = found["settings"]
-    methods = list(settings[0]["methods"])
-    lines, scores, times = [], [], []
-    for setting in settings:
-        label = (
-            f"{setting['kind']}, {setting['graph']}, {100 * setting['missing']:.0f} % "
-            f"{setting['pattern']}, {setting['seeds']} seeds"
-        )
-        lines.append([label, *(_spread(_cells(setting, name, "shd"), 1) for name in methods)])
-        scores.append([label, *(_spread(_cells(setting, name, "f1"), 2) for name in methods)])
-        times.append([label, *(_spread(_cells(setting, name, "seconds"), 0) for name in methods)])
-    first = settings[0]
-    sachs = fill("structure.sachs", **found["sachs"]) if found.get("sachs") else ""
+    groups = []
+    for group, title in GROUPS.items():
+        own = [setting for setting in settings if setting["group"] == group]
+        if own:
+            groups.append(f"### {title}\n\n{_group(own)}")
+    failed = "".join(
+        f"\n- {name}: {'; '.join(words)}" for name, words in found["errors"].items() if words
+    )
+    planned = sum(len(setting["methods"]) * setting["planned"] for setting in settings)
+    done = sum(len(runs) for setting in settings for runs in setting["methods"].values())
     return fill(
         "structure",
         **{key: value for key, value in found.items() if key != "sachs"},
-        sachs=sachs,
-        nodes=first["nodes"],
-        rows=first["rows"],
-        seeds=first["seeds"],
-        edges=3 * first["nodes"] // 2,
-        table=rows(["functions, graph, missing cells", *methods], lines),
-        scores=rows(["functions, graph, missing cells", *methods], scores),
-        times=rows(["functions, graph, missing cells", *methods], times),
+        sachs=fill("structure.sachs", **found["sachs"]),
+        groups="\n\n".join(groups),
+        failed=failed,
+        planned=planned,
+        done=done,
+        **found["counts"],
     )
 
 

@@ -459,18 +459,23 @@ class _World:
         ]
 
     def _given_causes(self, name: str, drawn: Mapping[str, Array]) -> Answer:
-        """The model's answer about a column given draws of its causes, one after the other."""
-        return self._given(name, self.causes.parents[name], drawn)
+        """The answer about a column given draws of its causes, one after the other.
 
-    def _given(self, name: str, parents: Sequence[str], drawn: Mapping[str, Array]) -> Answer:
+        An ensemble that fills cells given all others has models of families beside it.
+        """
+        parents = self.causes.parents[name]
+        fitted = getattr(self.model, "family_model", None)
+        model: Model = (None if fitted is None else fitted(name, parents)) or self.model
+        return self._given(model, name, parents, drawn)
+
+    def _given(
+        self, model: Model, name: str, parents: Sequence[str], drawn: Mapping[str, Array]
+    ) -> Answer:
         evidence: Any = {cause: _evidence(drawn[cause]) for cause in parents}
         if not parents:
             evidence = [{}] * (next(iter(drawn.values())).size if drawn else self.rows.count)
         # The draws of a column must not repeat those of another.
         own_seed = self.seed + 1 + list(self.causes.parents).index(name)
-        # An ensemble that fills cells given all others has models of families beside it.
-        fitted = getattr(self.model, "family_model", None)
-        model: Model = (None if fitted is None else fitted(name, parents)) or self.model
         return model.infer(evidence, [name], seed=own_seed)
 
     def check_directions(self, dag: Any) -> None:
@@ -541,7 +546,8 @@ class _World:
         `(count, rows)`; on both sides of the distribution together, or of a category.
         """
         given = self.draw(parents, count)[0] if parents else {}
-        answer = self._given(name, parents, given)
+        # A warning does not need a model of the family, which takes seconds to fit.
+        answer = self._given(self.model, name, parents, given)
         cells = np.tile(self.settings[name], (count, 1))
         if self._is_choice(name):
             place = {c: k for k, c in enumerate(self.variables[name].categories)}

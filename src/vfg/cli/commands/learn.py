@@ -88,7 +88,7 @@ def learn(
         from matplotlib import pyplot
 
         pyplot.sca(learned.plot())
-        pyplot.savefig(plot)
+        pyplot.savefig(plot, dpi=200, bbox_inches="tight")  # sharp on fine screens
     if run.as_json:
         print_json({"output": str(output), **learned.to_dict()})
     elif not quiet:
