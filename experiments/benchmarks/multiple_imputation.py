@@ -113,7 +113,7 @@ ANALYSES: dict[str, Callable[[Array], Estimate]] = {
 def truth_of(analysis: str) -> Array:
     """The coefficients that an analysis estimates."""
     start = norm.ppf(QUANTILE) if analysis == "quantile" else 0.0
-    return TRUTH + start * (np.arange(len(TRUTH)) == 0)
+    return np.asarray(TRUTH + start * (np.arange(len(TRUTH)) == 0))
 
 
 def impute(method: str, table: Array, seed: int, *, binary: bool) -> Array:
@@ -132,10 +132,10 @@ def impute(method: str, table: Array, seed: int, *, binary: bool) -> Array:
         frame["y"] = frame["y"].map({0.0: "no", 1.0: "yes"})
     imputer = VFGImputer(random_state=seed, **options).fit(frame)
     proper = not method.endswith("improper")
-    tables = imputer.sample(frame, IMPUTATIONS, proper=proper, random_state=seed)
+    frames = imputer.sample(frame, IMPUTATIONS, proper=proper, random_state=seed)
     if binary:
-        tables = [one.assign(y=(one["y"] == "yes").astype(float)) for one in tables]
-    return np.stack([one.to_numpy(dtype=float) for one in tables])
+        frames = [one.assign(y=(one["y"] == "yes").astype(float)) for one in frames]
+    return np.stack([one.to_numpy(dtype=float) for one in frames])
 
 
 class Tally:
@@ -223,7 +223,7 @@ def measure_mice(
         pd.concat(frames).to_csv(source, index=False)
         script.write_text(R_SCRIPT)
         begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        options = [source, target, str(binary).upper(), str(IMPUTATIONS)]
+        options = [str(source), str(target), str(binary).upper(), str(IMPUTATIONS)]
         subprocess.run(["Rscript", "--vanilla", script, *options], check=True)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun
         found = pd.read_csv(target)

@@ -24,7 +24,12 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),
     "missing": (
         "Results on why cells are missing",
-        {"mnar_linear": missing.mnar, "multiple_imputation": missing.multiple_imputation},
+        {
+            "mnar_linear": missing.mnar,
+            "mechanisms": missing.mechanisms,
+            "not_miwae_linear": missing.protocol,
+            "multiple_imputation": missing.multiple_imputation,
+        },
     ),
     "densities": ("Results on densities", {"density": tables.density}),
     "images": (
