@@ -61,12 +61,14 @@ def mixed(found: Found) -> str:
 def sets_in_words(found: Found) -> str:
     """How often sets of the level 90 % hold the truth on the tables that are kept back."""
     methods = [found["groups"].get(f"{name} mcar25", {}) for name in found["held_back"]]
-    held = [own["vfg"]["sets"] for own in methods if own.get("vfg", {}).get("seeds")]
+    held = [own["vfg"]["sets"] for own in methods if "sets" in own.get("vfg", {})]
+    if not held:
+        return ""
     near = sum(0.88 <= share <= 0.93 for share in held)
     return (
-        f"Sets of 90 % hold {min(held):.2f} to {max(held):.2f} of the cells on the {len(held)} tables "
-        f"that are kept back, {sum(held) / len(held):.3f} on average; on {near} of them 0.88 to 0.93, "
-        "which was the goal on all."
+        f"Sets of 90 % hold {min(held):.2f} to {max(held):.2f} of the cells on the {len(held)} "
+        f"tables that are kept back, {sum(held) / len(held):.3f} on average; on {near} of them "
+        "0.88 to 0.93, which was the goal on all."
     )
 
 
