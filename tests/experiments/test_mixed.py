@@ -120,3 +120,12 @@ def test_the_page_names_the_best_baseline_of_every_table():
     found = {"tuning": [], "held_back": ["quine"], "groups": groups}
     assert mixed.contests(found, "held_back", "mcar25")["quine"]["mse"] == (0.5, "gower")
     assert "0.500, worst 0.50, 1 of 1 below 1" in mixed.summary(found)
+    assert mixed.sets_in_words(found) == ""
+
+
+def test_the_page_says_how_often_sets_hold_the_truth():
+    shares = {"pbc": 0.9, "quine": 0.8}
+    groups = {f"{name} mcar25": {"vfg": {"sets": share}} for name, share in shares.items()}
+    words = mixed.sets_in_words({"held_back": [*shares, "crabs"], "groups": groups})
+    assert words.startswith("Sets of 90 % hold 0.80 to 0.90 of the cells on the 2 tables")
+    assert "0.850 on average; on 1 of them 0.88 to 0.93" in words
