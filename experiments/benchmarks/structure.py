@@ -287,7 +287,7 @@ def run(cells: Cells, chosen: list[tuple[tuple[Any, ...], int, str]], minutes: f
             key = {**dict(zip(SETTING, setting, strict=True)), "seed": seed, "method": method}
             if cells.get(key) is not None:
                 continue
-            if spent > 60.0 * minutes:
+            if spent >= 60.0 * minutes:
                 return
             cell = measure(worker, method, *tables(setting, seed))
             spent += cell.get("seconds", 0.0)

@@ -88,6 +88,27 @@ def structure(found: Found) -> str:
     )
 
 
+def graph_models(found: Found) -> str:
+    """Likelihood and imputation over several graphs."""
+    runs: list[Any] = found["runs"]
+    lines = [
+        [
+            name,
+            _spread([run[name]["log_likelihood"] for run in runs], 3),
+            _spread([run[name]["error"] for run in runs], 3),
+        ]
+        for name in runs[0]
+        if all(name in run for run in runs)
+    ]
+    return fill(
+        "graph_models",
+        **found,
+        share=round(100 * found["missing"]),
+        seeds=len(runs),
+        table=rows(["model", "log-likelihood per row", "imputation error"], lines),
+    )
+
+
 def interventions(found: Found) -> str:
     """Errors of every method on every system."""
     systems: dict[str, list[Any]] = found["systems"]
