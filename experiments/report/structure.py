@@ -74,7 +74,6 @@ def structure(found: Found) -> str:
     failed = "".join(
         f"\n- {name}: {'; '.join(words)}" for name, words in found["errors"].items() if words
     )
-    planned = sum(len(setting["methods"]) * setting["planned"] for setting in settings)
     done = sum(len(runs) for setting in settings for runs in setting["methods"].values())
     return fill(
         "structure",
@@ -82,8 +81,8 @@ def structure(found: Found) -> str:
         sachs=fill("structure.sachs", **found["sachs"]),
         groups="\n\n".join(groups),
         failed=failed,
-        planned=planned,
         done=done,
+        missing="; ".join(words for own in found["not_run"].values() for words in own),
         **found["counts"],
     )
 

@@ -110,7 +110,7 @@ def _is_adjustment(dag: Mask, below: Mask, cause: int, target: int, given: Array
     leads = below[:, target].copy()
     leads[target] = True
     between = np.flatnonzero(below[cause] & leads)  # on causal paths, the target included
-    forbidden = below[between].any(0)
+    forbidden: Mask = np.asarray(below[between].any(0))
     forbidden[between] = True
     if forbidden[given].any():
         return False
