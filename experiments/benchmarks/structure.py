@@ -152,12 +152,13 @@ def with_means(table: Any) -> Any:
 def complete_rows(table: Any) -> Any:
     kept = table[~np.isnan(table).any(1)]
     if len(kept) < FEWEST_ROWS:
-        raise ValueError(f"{len(kept)} complete rows, fewer than {FEWEST_ROWS}")
+        raise ValueError(TOO_FEW)
     return kept
 
 
 FEWEST_ROWS = 50
 """Complete rows below which no method is tried."""
+TOO_FEW = f"fewer than {FEWEST_ROWS} complete rows"
 OURS: dict[str, Callable[[Any], Any]] = {
     "vfg": ours,
     "vfg, linear": lambda table: ours(table, nonlinear=False),
@@ -287,7 +288,7 @@ def run(cells: Cells, chosen: list[tuple[tuple[Any, ...], int, str]], minutes: f
             key = {**dict(zip(SETTING, setting, strict=True)), "seed": seed, "method": method}
             if cells.get(key) is not None:
                 continue
-            if spent > 60.0 * minutes:
+            if spent >= 60.0 * minutes:
                 return
             cell = measure(worker, method, *tables(setting, seed))
             spent += cell.get("seconds", 0.0)
@@ -340,6 +341,25 @@ def errors(cells: Cells) -> dict[str, list[str]]:
     return found
 
 
+def not_run(cells: Cells) -> dict[str, list[str]]:
+    """Methods and settings without any cell."""
+    keys = [cell["key"] for cell in cells.known.values()]
+    settings = [setting for own, _ in GROUPS.values() for setting in own]
+    return {
+        "methods": [name for name in methods() if all(key.get("method") != name for key in keys)],
+        "settings": [
+            f"{kind} {graph} of {nodes} nodes, {100 * share:.0f} % {pattern}"
+            for kind, graph, nodes, _, share, pattern in settings
+            if not any(
+                (key.get("kind"), key.get("graph"), key.get("nodes"), key.get("missing"))
+                == (kind, graph, nodes, share)
+                and key["pattern"] == pattern
+                for key in keys
+            )
+        ],
+    }
+
+
 def sachs() -> dict[str, Any]:
     """The 853 rows of the first experiment, before any intervention; raw and as logarithms."""
     with GraphWorker() as worker:
@@ -387,8 +407,10 @@ def main() -> None:
             "counts": {
                 "measured": len(cells.known) - 1,
                 "carried": len(every.known) - len(cells.known),
+                "planned": len(tasks(3, list(GROUPS), [""])),
             },
             "errors": errors(every),
+            "not_run": not_run(every),
         },
     )
 

@@ -55,7 +55,11 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     ),
     "structure": (
         "Results on graphs and interventions",
-        {"structure": structure.structure, "interventions": structure.interventions},
+        {
+            "structure": structure.structure,
+            "graph_models": structure.graph_models,
+            "interventions": structure.interventions,
+        },
     ),
     "speed": ("Results on speed", {"speed": speed.speed, "gaussian_fit": tables.gaussian_fit}),
 }

@@ -74,7 +74,6 @@ def structure(found: Found) -> str:
     failed = "".join(
         f"\n- {name}: {'; '.join(words)}" for name, words in found["errors"].items() if words
     )
-    planned = sum(len(setting["methods"]) * setting["planned"] for setting in settings)
     done = sum(len(runs) for setting in settings for runs in setting["methods"].values())
     return fill(
         "structure",
@@ -82,9 +81,30 @@ def structure(found: Found) -> str:
         sachs=fill("structure.sachs", **found["sachs"]),
         groups="\n\n".join(groups),
         failed=failed,
-        planned=planned,
         done=done,
+        missing="; ".join(words for own in found["not_run"].values() for words in own),
         **found["counts"],
+    )
+
+
+def graph_models(found: Found) -> str:
+    """Likelihood and imputation over several graphs."""
+    runs: list[Any] = found["runs"]
+    lines = [
+        [
+            name,
+            _spread([run[name]["log_likelihood"] for run in runs], 3),
+            _spread([run[name]["error"] for run in runs], 3),
+        ]
+        for name in runs[0]
+        if all(name in run for run in runs)
+    ]
+    return fill(
+        "graph_models",
+        **found,
+        share=round(100 * found["missing"]),
+        seeds=len(runs),
+        table=rows(["model", "log-likelihood per row", "imputation error"], lines),
     )
 
 

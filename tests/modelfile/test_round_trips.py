@@ -154,7 +154,7 @@ def test_the_file_is_a_plain_safetensors_file(tmp_path):
         assert sorted(file.keys()) == sorted(model.state_dict())
         for name, tensor in model.state_dict().items():
             assert torch.equal(file.get_tensor(name), tensor)
-    assert list(fields) == ["schema", "kind", "model", "dtype", "versions", "digest"]
+    assert list(fields) == ["schema", "kind", "model", "summary", "dtype", "versions", "digest"]
     assert (fields["schema"], fields["kind"], fields["dtype"]) == (1, "VFG", "float32")
     assert fields["model"] == json.loads(json.dumps(model.to_dict()))
     assert fields["versions"]["vfg"] == vfg.__version__

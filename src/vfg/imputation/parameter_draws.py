@@ -43,8 +43,10 @@ EM_STEPS = 40
 BURN_IN, THINNING = 40, 12
 """Steps before the first draw, and between draws: with half of the information missing, parameters
 that are twelve steps apart are nearly independent."""
-PSEUDO_ROWS = 0.5
-"""Pseudo-rows of variance 1 per tenth of a column and row: hardly any in long tables."""
+PSEUDO_ROWS, NARROW = 0.5, 0.5
+"""Pseudo-rows of variance 1 per tenth of a column and row, and columns per row below which there
+are still fewer of them: hardly any in long tables. With 40 % of five columns and 100 rows missing,
+data augmentation amplifies them: a quarter of a pseudo-row made coefficients 5 % smaller."""
 
 
 class _Group(NamedTuple):
@@ -488,7 +490,8 @@ class Departures:
 
 
 def _pseudo_rows(rows: float, columns: int) -> float:
-    return PSEUDO_ROWS * 10.0 * columns / max(rows, 1.0)
+    share = columns / max(rows, 1.0)
+    return PSEUDO_ROWS * 10.0 * share * min(1.0, share / NARROW)
 
 
 def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
