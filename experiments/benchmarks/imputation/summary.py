@@ -26,6 +26,8 @@ Measured = dict[str, dict[int, dict[str, Any]]]
 AVERAGED = ("mse", "mae", "mae_median", "crps", "energy", "coverage", "width")
 TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
 MARGIN = 0.02
+OURS = "vfg"
+"""The method that others are compared with: this library's imputer with its defaults."""
 
 
 def collect(folder: Path, tuning: list[str], held_back: list[str], given: Arguments) -> Path:
@@ -67,10 +69,12 @@ def draw_costs(measures: dict[str, dict[str, dict[str, Any]]]) -> Any:
     figure = new_figure(12.0, 6.4, rows=2, columns=3)
     groups = {table: measures.get(f"{table} mcar50 in_sample", {}) for table in DRAWN}
     methods = sorted({name for group in groups.values() for name in group}, key=_drawing_order)
+    colors = [color for color in CATEGORIES if color != FILLED]
     for axis, (table, group) in zip(figure.axes, groups.items(), strict=True):
-        looks = zip(cycle(MARKERS), cycle(CATEGORIES[1:]), strict=False)
+        looks = zip(cycle(MARKERS), cycle(colors), strict=False)
         for method, (marker, color) in zip(methods, looks, strict=False):
-            if method in group and "fit_seconds" in group[method]:
+            most = max(one["seeds"] for one in group.values())
+            if group.get(method, {}).get("seeds") == most and "fit_seconds" in group[method]:
                 at = max(group[method]["fit_seconds"], 1e-3), group[method]["mse"]
                 shown = FILLED if is_ours(method) else color
                 size = 9 if is_ours(method) else 5
@@ -105,17 +109,24 @@ def grouped(cells: list[dict[str, Any]]) -> dict[Group, Measured]:
 
 
 def measures(measured: Measured, taken: dict[str, Circumstances]) -> dict[str, dict[str, Any]]:
-    """Means over seeds by method, the spread of the squared error, medians of times."""
-    return {
-        method: averages(list(measured[method].values()), taken[method])
-        for method in sorted(measured)
-    }
+    """Means over seeds by method, the spread of the squared error, medians of times.
+
+    All methods are measured on the seeds of ours, or on those of these that they have.
+    """
+    own = measured.get(OURS, {})
+    found = {}
+    for method in sorted(measured):
+        cells = [cell for seed, cell in measured[method].items() if not own or seed in own]
+        if cells:
+            found[method] = averages(cells, taken[method])
+    return found
 
 
 def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any]:
     """One method's measures over its seeds; what it does not offer is left out.
 
-    Times are those of the usual circumstances, so that they can be compared between tables.
+    Times are those of the usual circumstances, so that they can be compared between tables; of
+    others where there are none.
     """
     kept: dict[str, Any] = {"seeds": len(cells)}
     for name in AVERAGED:
@@ -128,7 +139,7 @@ def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any
         thirds = zip(*[cell["coverage_by_width"] for cell in cells], strict=True)
         for name, third in zip(("narrow", "middle", "wide"), thirds, strict=True):
             kept[f"coverage_{name}"] = rounded(mean(third))
-    usual = [cell for cell in cells if circumstances(cell) == taken]
+    usual = [cell for cell in cells if circumstances(cell) == taken] or cells
     for name in TIMED:
         timed = [cell[name] for cell in usual if cell.get(name) is not None]
         if timed:
@@ -199,7 +210,7 @@ def draws_side_by_side(groups: dict[Group, Measured]) -> dict[str, dict[str, Any
     """Scores of our draws and of each baseline's, means over tables, masks and seeds of both."""
     pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = defaultdict(list)
     for measured in groups.values():
-        ours = measured.get("vfg", {})
+        ours = measured.get(OURS, {})
         for name, cells in measured.items():
             shared = [s for s in cells if s in ours and "energy" in cells[s]]
             pairs[name] += [] if is_ours(name) else [(ours[s], cells[s]) for s in shared]
