@@ -70,8 +70,7 @@ def protocol(found: Found) -> str:
         "",
         "The protocol of the not-MIWAE paper: in the first half of the columns every value above "
         "the mean is missing. Root mean squared errors of z-scored cells by "
-        "`VFGImputer(bend=False)`, 1 seed; published numbers are of other splits and scales of the "
-        "same tables.",
+        "`VFGImputer(bend=False)`, 1 seed; the last three columns are quoted from that paper.",
         "",
         '| table | mean | ignorable | "auto" | "self" | mean, published | missForest, published | '
         "best not-MIWAE, published |",
@@ -151,7 +150,7 @@ def multiple_imputation(found: Found) -> str:
         "the truth, mean over five coefficients and the lowest; the estimates of the three slopes "
         "that are not 0, from imputed and from complete tables. Proper draws are those of "
         "`VFGImputer(bend=False)`. For a coverage of 0.95, 100 repetitions have a standard error "
-        "of 0.02 for one coefficient.",
+        "of 0.02 for one coefficient. A run that was stopped lists the settings that it finished.",
         "",
         "| regression | rows | missing | draws | repetitions | held | lowest | estimates | "
         "complete | seconds |",

@@ -93,7 +93,8 @@ DOUBT = 1.0
 """Logarithm of the odds, before seeing a table, that cells of a column depend on other columns and
 not on their own value. In tables of two columns the two are the same, and 0 would accept every
 other one. With 1, slopes were found in 4 of 225 simulated tables of 100 to 2,000 rows whose cells
-were missing at random, and in none of 60 such UCI tables (`experiments.benchmarks.mechanisms`)."""
+were missing at random, and in none of 50 such UCI tables; `experiments.benchmarks.mechanisms` has
+mechanisms of these kinds."""
 GRID = (np.arange(40.0) + 0.5) / 40.0
 """Shares over which those of the three explanations are integrated."""
 
