@@ -61,8 +61,8 @@ class Steps:
         self.number = settings.steps or task.rows // self.batch
         loss = task.loss
         if world.size > 1:
-            options: dict[str, Any] = {SYNCHRONISES: False}
-            loss = _DDP(loss, find_unused_parameters=True, **options)
+            unsynced: dict[str, Any] = {SYNCHRONISES: False}
+            loss = _DDP(loss, find_unused_parameters=True, **unsynced)
         self.loss: Loss = torch.compile(loss) if settings.compile is True else loss
         # Looking for them takes longer than small layers, so it is done once.
         self.constrained = of_kind(self.model, FramedPrecision)

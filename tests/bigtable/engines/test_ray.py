@@ -120,11 +120,11 @@ def test_two_processes_train_the_members_of_one(tmp_path):
     assert list(one) == list(two)
     for name in one:
         is_member = name.startswith("members")
-        assert np.allclose(one[name], two[name], atol=1e-2 if is_member else 1e-4), name
+        assert np.allclose(one[name], two[name], atol=1e-2 if is_member else 1e-3), name
     exact = [name for name in one if name.startswith("linear")]
     assert all(one[name].equal(two[name]) for name in exact)
     filled = [model.fill(table.to_pandas()).to_numpy() for model in models.values()]
-    assert np.allclose(*filled, atol=1e-3)
+    assert np.allclose(*filled, atol=1e-2)
 
 
 @pytest.mark.slow
