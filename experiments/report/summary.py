@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import exp, log, sqrt
 from statistics import mean, stdev
 from typing import Any
@@ -45,16 +46,19 @@ def remarks(found: dict[str, Found]) -> str:
 
 
 def imputation(found: Found) -> Iterator[Line]:
-    """Missing cells by loss, the held-back half of the tables first."""
+    """Missing cells by mechanism and loss, the held-back half of the tables first."""
     methods = {name for group in found["measures"].values() for name in group}
     others = [name for name in methods if not name.startswith("vfg")]
     halves = {"held-back tables": found["held_back"], "tables for tuning": found["tuning"]}
-    for half, names in halves.items():
+    for (half, names), own_values in product(halves.items(), (False, True)):
+        cells = "cells missing by their own value" if own_values else "missing cells"
         for key, loss in LOSSES.items():
             groups = {
                 group: contest["vfg"]
                 for group, contest in found.get(key, {}).items()
-                if "vfg" in contest and group.split()[0] in names
+                if "vfg" in contest
+                and group.split()[0] in names
+                and ("mnar" in group) == own_values
             }
             if not groups:
                 continue
@@ -69,7 +73,7 @@ def imputation(found: Found) -> Iterator[Line]:
             ]
             seeds = [contest["seeds"] for contest in groups.values()]
             yield [
-                f"missing cells, {len(logs)} {half}, {loss}",
+                f"{cells}, {len(logs)} {half}, {loss}",
                 "`VFGImputer`",
                 "the best on each table and mask",
                 f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
