@@ -44,8 +44,8 @@ def _cell(setting: Found, name: str, key: str, digits: int) -> str:
     return f"{words} ({len(found)})"
 
 
-def _group(settings: list[Found]) -> str:
-    """The tables of a group of settings, a line per method."""
+def _group(settings: list[Found], *, timed: bool) -> str:
+    """The tables of a group of settings, a line per method; times if asked for."""
     methods = dict.fromkeys(name for setting in settings for name in setting["methods"])
     parts = []
     for key, digits, title in (
@@ -54,6 +54,8 @@ def _group(settings: list[Found]) -> str:
         ("f1", 2, "F1 of directions in the class"),
         ("seconds", 1, "Processor seconds"),
     ):
+        if key == "seconds" and not timed:
+            continue
         lines = [
             [name, *(_cell(setting, name, key, digits) for setting in settings)]
             for name in methods
@@ -70,7 +72,7 @@ def structure(found: Found) -> str:
     for group, title in GROUPS.items():
         own = [setting for setting in settings if setting["group"] == group]
         if own:
-            groups.append(f"### {title}\n\n{_group(own)}")
+            groups.append(f"### {title}\n\n{_group(own, timed=group == 'main')}")
     failed = "".join(
         f"\n- {name}: {'; '.join(words)}" for name, words in found["errors"].items() if words
     )
