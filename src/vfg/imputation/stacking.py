@@ -84,6 +84,8 @@ DEPARTURE_ROWS = 512
 FEWEST_DEPARTURES = 100
 """Held-out cells below which a column takes the largest departure of all columns: the largest of
 about 20 cells of the glass table was too small, and cost 2 % of squared error."""
+FEWEST_CELLS_OF_COVERAGE = 20
+"""The fewest held-out cells of a column that show whether its draws hold them."""
 LEAST_USE = 0.1
 """By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
@@ -677,7 +679,58 @@ def _spread(
     # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never
     # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
     half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
-    return (half_way * spread).clamp(*SPREADS)
+    spread = (half_way * spread).clamp(*SPREADS)
+    return keep_coverage(spread, errors_there, distances[shares > 0], shares[shares > 0], columns)
+
+
+def keep_coverage(
+    spread: Tensor, errors: Tensor, drawn: Tensor, shares: Tensor, columns: Tensor
+) -> Tensor:
+    """Spread factors below 1, raised where scaled draws leave out too many held-out cells.
+
+    A few large values decide the variance of a skewed column. Draws that are scaled down about
+    their mean then miss the many small ones. A tenth of the cells should lie beyond the outer
+    twentieths of the draws, or 2 / (n + 1) of them if there are few draws, n.
+
+    Args:
+        spread: factors by column.
+        errors: held-out cells minus what is predicted there, `(cells,)`.
+        drawn: draws minus their mean there, `(kinds, draws, cells)`.
+        shares: how often kinds draw; all positive.
+        columns: the columns of the cells.
+
+    Example:
+        >>> drawn = torch.linspace(-1.0, 1.0, 8).expand(100, 8).T[None]
+        >>> errors, columns = torch.full((100,), -0.8), torch.zeros(100, dtype=torch.long)
+        >>> keep_coverage(torch.tensor([0.5]), errors, drawn, torch.ones(1), columns)
+        tensor([0.8500])
+        >>> keep_coverage(torch.tensor([0.5]), errors / 2, drawn, torch.ones(1), columns)
+        tensor([0.5000])
+    """
+    kept, weights = spread.clone(), shares / shares.sum() / drawn.shape[1]
+    number = 1.0 / float(drawn.shape[1] * weights.square().sum())
+    chance = max(1.0 - TAIL, 2.0 / (number + 1.0))
+    for column in (spread < 1.0).nonzero()[:, 0].tolist():
+        own = columns == column
+        count = int(own.sum())
+        if count < FEWEST_CELLS_OF_COVERAGE:
+            continue
+        doubt = math.sqrt(chance * (1.0 - chance) / count)
+        factor, most = float(spread[column]), chance + doubt
+        while (
+            factor < 1.0 and _share_outside(factor * drawn[..., own], errors[own], weights) > most
+        ):
+            # Once the draws are shown to be too narrow, they are widened until all is well.
+            factor, most = min(1.0, factor + 0.05), chance
+        kept[column] = factor
+    return kept
+
+
+def _share_outside(drawn: Tensor, errors: Tensor, weights: Tensor) -> float:
+    """The share of errors beyond the outer twentieths of the draws, which count by kind."""
+    below = torch.einsum("k,kdc->c", weights, (drawn < errors).to(weights))
+    outer = 0.5 * (1.0 - TAIL)
+    return float(((below < outer) | (below > 1.0 - outer)).double().mean())
 
 
 def _distances(
