@@ -716,7 +716,7 @@ def keep_coverage(
         if count < FEWEST_CELLS_OF_COVERAGE:
             continue
         doubt = math.sqrt(chance * (1.0 - chance) / count)
-        factor, most = float(spread[column]), chance + doubt
+        factor, most = float(spread[column]), chance + 2.0 * doubt
         while (
             factor < 1.0 and _share_outside(factor * drawn[..., own], errors[own], weights) > most
         ):
