@@ -444,7 +444,7 @@ def test_medians_are_better_in_absolute_error_and_means_in_squared():
         [np.mean(np.abs(filled - truth[:, 1]) ** power) for filled in (means, medians)]
         for power in (1, 2)
     )
-    assert absolute[1] < 0.97 * absolute[0]
+    assert absolute[1] < 0.985 * absolute[0]
     assert squared[0] < squared[1]
     np.testing.assert_array_equal(median.transform(asked)[:, 0], truth[:, 0])
 
