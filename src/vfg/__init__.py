@@ -6,6 +6,8 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vfg.utils.lazy import lazy_names
+
 if TYPE_CHECKING:
     from vfg.distributions.likelihoods import Bernoulli, Categorical, Gaussian
     from vfg.distributions.priors import FlowPrior, Laplace, Mixture, Normal, PerLabel, VampPrior
@@ -56,7 +58,7 @@ takes seconds, and the command line answers without it where it can."""
 _RENAMED = {"Flowed": "FlowPrior"}
 """Public names of earlier versions, and what they are called now."""
 _ROOMS = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
-_HOMES = {name: f"vfg.{module}" for module, names in _NAMES.items() for name in names}
+_find = lazy_names(__name__, _NAMES, globals())
 
 
 def __getattr__(name: str) -> Any:
@@ -71,10 +73,7 @@ def __getattr__(name: str) -> Any:
             stacklevel=2,
         )
         name = _RENAMED[name]
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    result = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return result
+    return _find(name)
 
 
 def __dir__() -> list[str]:

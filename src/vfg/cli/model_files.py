@@ -123,7 +123,7 @@ def _is_history_of(path: Path, model: Path) -> bool:
 
 def read_history(model: Path) -> dict[str, Any] | None:
     """The history beside a model; None if there is none."""
-    from vfg.training.epochs import History
+    from vfg.training.history import History
 
     path = history_file(model)
     if not path.is_file():

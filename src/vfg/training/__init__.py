@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vfg.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vfg.training.epochs import Epoch, History
+    from vfg.training.history import Epoch, History
     from vfg.training.loop import fit, maximise
     from vfg.training.settings import FitSettings, Masking, RunSettings, paper_settings
 
@@ -25,7 +25,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "epochs": ("Epoch", "History"),
+        "history": ("Epoch", "History"),
         "loop": ("fit", "maximise"),
         "settings": ("FitSettings", "Masking", "RunSettings", "paper_settings"),
     },
