@@ -1,13 +1,13 @@
 """Graphs learned from tables with missing values: DAGs among columns, trees with latent nodes."""
 
-from vfg.structure.distances import (
+from vfg.structure.learned import LearnedGraph
+from vfg.structure.learning import learn_graph
+from vfg.structure.pdag import (
     edge_f1,
+    equivalence_class,
     structural_hamming_distance,
     structural_intervention_distance,
 )
-from vfg.structure.learned import LearnedGraph
-from vfg.structure.learning import learn_graph
-from vfg.structure.pdag import equivalence_class
 
 __all__ = [
     "LearnedGraph",

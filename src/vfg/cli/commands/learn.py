@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from vfg.cli.commands.fit import check_target
-from vfg.cli.fitting import parse_kinds
-from vfg.cli.knowledge import KnowledgeOptions
+from vfg.cli.fitting import KnowledgeOptions, parse_kinds
 from vfg.cli.options import FILES, FITTING, Quiet, RunOptions, Seed, TableFiles, option, with_groups
 from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched
