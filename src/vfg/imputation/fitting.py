@@ -223,6 +223,7 @@ def _fit_to_matrix(
         trees=settings.trees,
         categories=bool(categories),
     )
+    own = labels._replace(places=labels.places[rows])
     votes = not all(column.part.is_simplex for column in categories)
     parts = fit_members(
         graph,
@@ -234,25 +235,39 @@ def _fit_to_matrix(
         device=choose_device(settings.device),
         unordered=unordered,
         categories=categories,
-        labels=labels._replace(places=labels.places[rows]) if votes else None,
+        labels=own if votes else None,
         members=members,
         checkpoint=settings.checkpoint,
         relations=relations,
         weights=weights,
     )
     parts.linear, parts.mechanism = linear, mechanism
-    everything = labels._replace(places=labels.places[rows])
-    held_out = held_out_rows(parts, categories, everything)
-    if plan.trees and settings.structure is None and not resources.is_past(TREE_SHARE):
-        matrix = values, observed, everything.places
-        held_out = _add_forest(
-            parts, graph, matrix, categories, plan.trees, settings.seed, held_out, weights
-        )
+    has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
+    trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
+    _fit_second_stage(parts, graph, matrix, categories, own, few_valued, trees, settings.seed)
+    return parts
+
+
+def _fit_second_stage(
+    parts: Parts,
+    graph: Graph,
+    matrix: tuple[Tensor, Tensor, Tensor | None],
+    categories: list[CategoryColumn],
+    labels: Labels,
+    few_valued: Mapping[int, Array],
+    trees: int,
+    seed: int,
+) -> None:
+    """Fit what builds on the stacked parts: trees, few-valued columns, sets of categories."""
+    values, observed, weights = matrix
+    held_out = held_out_rows(parts, categories, labels)
+    if trees:
+        cells = values, observed, labels.places
+        held_out = _add_forest(parts, graph, cells, categories, trees, seed, held_out, weights)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
     parts.held_out = ()
-    return parts
 
 
 def _fit_sets(categories: list[CategoryColumn], held_out: Sequence[HeldOutRows]) -> Tensor:
