@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import geometric_mean, mean
 
-from .render import Found, provenance
+from .render import Cell, Found, fill, rows, table
 
 NAMES = {
     "logistic": "large values hide, as the model assumes",
@@ -22,18 +22,7 @@ NAMES = {
 
 def mnar(found: Found) -> str:
     """Squared errors and coverage with and without a model of the mechanism."""
-    cells = found["cells"]
-    tables = sorted({cell["table"] for cell in cells})
-    lines = [
-        "## Cells that are missing because of their value",
-        "",
-        f"`VFGImputer(bend=False)` on {', '.join(tables)}, "
-        f"{len({cell['seed'] for cell in cells})} seed(s): geometric mean of squared errors of "
-        "z-scored cells, and share of the cells in 90 % intervals.",
-        "",
-        '| mechanism | ignorable | "auto" | covered | covered, "auto" | found in |',
-        "|---|---|---|---|---|---|",
-    ]
+    cells, body = found["cells"], []
     for name, words in NAMES.items():
         by = {
             method: [c for c in cells if (c["mechanism"], c["method"]) == (name, method)]
@@ -41,14 +30,18 @@ def mnar(found: Found) -> str:
         }
         if not by["auto"]:
             continue
-        errors = [geometric_mean(c["mse"] for c in own) for own in by.values()]
-        held = [mean(c["coverage"] for c in own) for own in by.values()]
+        errors = [f"{geometric_mean(c['mse'] for c in own):.3f}" for own in by.values()]
+        held = [f"{mean(c['coverage'] for c in own):.2f}" for own in by.values()]
         used = sum(c["slope"] is not None for c in by["auto"])
-        lines.append(
-            f"| {words} | {errors[0]:.3f} | {errors[1]:.3f} | {held[0]:.2f} | {held[1]:.2f} | "
-            f"{used} of {len(by['auto'])} |"
-        )
-    return "\n".join([*lines, "", provenance(found)])
+        body.append([words, *errors, *held, f"{used} of {len(by['auto'])}"])
+    header = ["mechanism", "ignorable", '"auto"', "covered", 'covered, "auto"', "found in"]
+    return fill("missing.mnar", table=rows(header, body), **_counted(found), **found)
+
+
+def _counted(found: Found) -> dict[str, str | int]:
+    """The names of the tables, and the number of seeds."""
+    tables = sorted({cell["table"] for cell in found["cells"]})
+    return {"tables": ", ".join(tables), "seeds": len({cell["seed"] for cell in found["cells"]})}
 
 
 PUBLISHED = {
@@ -65,30 +58,15 @@ PUBLISHED = {
 def protocol(found: Found) -> str:
     """Every value above the mean is missing, in half of the columns."""
     cells, methods = found["cells"], ("mean", "ignorable", "auto", "self")
-    lines = [
-        "## Every value above the mean is missing",
-        "",
-        "The protocol of the not-MIWAE paper: in the first half of the columns every value above "
-        "the mean is missing. Root mean squared errors of z-scored cells by "
-        "`VFGImputer(bend=False)`, 1 seed; the last three columns are quoted from that paper.",
-        "",
-        '| table | mean | ignorable | "auto" | "self" | mean, published | missForest, published | '
-        "best not-MIWAE, published |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for table, published in PUBLISHED.items():
-        own = {c["method"]: c["mse"] ** 0.5 for c in cells if c["table"] == table}
+    body = []
+    for name, published in PUBLISHED.items():
+        own = {c["method"]: c["mse"] ** 0.5 for c in cells if c["table"] == name}
         numbers = [own[method] for method in methods if method in own]
         if numbers:
-            lines.append(
-                f"| {table} | " + " | ".join(f"{x:.2f}" for x in (*numbers, *published)) + " |"
-            )
-    lines += [
-        "",
-        "The model falls short of not-MIWAE here: slopes are bounded, and the parts are fitted to "
-        "the observed cells alone, not together with the mechanism.",
-    ]
-    return "\n".join([*lines, "", provenance(found)])
+            body.append([name, *(f"{x:.2f}" for x in (*numbers, *published))])
+    quoted = [f"{name}, published" for name in ("mean", "missForest", "best not-MIWAE")]
+    header = ["table", "mean", "ignorable", '"auto"', '"self"', *quoted]
+    return fill("missing.protocol", table=rows(header, body), **found)
 
 
 FOUND = {
@@ -107,65 +85,50 @@ FOUND = {
 
 def mechanisms(found: Found) -> str:
     """How often slopes are found in simulated tables."""
-    cells = found["cells"]
+    cells, body = found["cells"], []
     sizes = sorted({cell["rows"] for cell in cells})
-    tables = sorted({cell["table"] for cell in cells})
-    lines = [
-        "## What is found in simulated tables",
-        "",
-        f"Tables of Normal columns ({', '.join(tables)}), "
-        f"{len({cell['seed'] for cell in cells})} seeds each, `VFGImputer(bend=False)`: in how "
-        'many slopes were found by `missingness="auto"`, and the geometric mean of squared errors '
-        'relative to `"ignorable"`, with the largest. In the first five rows every finding is '
-        "false. In tables of two columns of which one has missing cells none can be found.",
-        "",
-        "| missing | " + " | ".join(f"{rows:,} rows" for rows in sizes) + " | error | largest |",
-        "|---" * (len(sizes) + 3) + "|",
-    ]
     for name, words in FOUND.items():
         own = [cell for cell in cells if cell["mechanism"] == name]
         if not own:
             continue
-        by_size = [[cell["found"] for cell in own if cell["rows"] == rows] for rows in sizes]
-        counts = " | ".join(f"{sum(some)} of {len(some)}" for some in by_size)
+        by_size = [[cell["found"] for cell in own if cell["rows"] == size] for size in sizes]
+        counts = [f"{sum(some)} of {len(some)}" for some in by_size]
         ratios = [cell["ratio"] for cell in own]
-        lines.append(f"| {words} | {counts} | {geometric_mean(ratios):.2f} | {max(ratios):.2f} |")
-    return "\n".join([*lines, "", provenance(found)])
+        body.append([words, *counts, f"{geometric_mean(ratios):.2f}", f"{max(ratios):.2f}"])
+    header = ["missing", *(f"{size:,} rows" for size in sizes), "error", "largest"]
+    return fill("missing.mechanisms", table=rows(header, body), **_counted(found), **found)
+
+
+DRAWS = {
+    "linear": "proper",
+    "linear-improper": "not proper",
+    "fast": 'proper, `effort="fast"`',
+    "ridge": "chained ridge",
+    "mice": "R's mice",
+}
+REGRESSIONS = {"linear": "least squares", "quantile": "upper quartile", "logistic": "logistic"}
 
 
 def multiple_imputation(found: Found) -> str:
     """Coverage of pooled intervals."""
-    names = {
-        "linear": "proper",
-        "linear-improper": "not proper",
-        "fast": 'proper, `effort="fast"`',
-        "ridge": "chained ridge",
-        "mice": "R's mice",
+    columns: dict[str, Cell] = {
+        "regression": lambda one: REGRESSIONS[one["analysis"]],
+        "rows": "{rows}",
+        "missing": lambda one: one["mechanism"].upper(),
+        "draws": lambda one: DRAWS[one["method"]],
+        "repetitions": "{repetitions}",
+        "held": "{mean_coverage:.3f}",
+        "lowest": lambda one: f"{min(one['coverage']):.2f}",
+        "estimates": lambda one: _slopes(one["estimate"]),
+        "complete": lambda one: _slopes(one["complete"]),
+        "seconds": "{processor_seconds:.2f}",
     }
-    kinds = {"linear": "least squares", "quantile": "upper quartile", "logistic": "logistic"}
-    lines = [
-        "## Pooled intervals of regression coefficients",
-        "",
-        "Five columns, 40 % of the cells missing, 20 imputations, 95 % intervals: share that holds "
-        "the truth, mean over five coefficients and the lowest; the estimates of the three slopes "
-        "that are not 0, from imputed and from complete tables. Proper draws are those of "
-        "`VFGImputer(bend=False)`. For a coverage of 0.95, 100 repetitions have a standard error "
-        "of 0.02 for one coefficient. A run that was stopped lists the settings that it finished.",
-        "",
-        "| regression | rows | missing | draws | repetitions | held | lowest | estimates | "
-        "complete | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for one in found["settings"]:
-        slopes, complete = (
-            ", ".join(f"{x:.2f}" for x in one[key][1:4]) for key in ("estimate", "complete")
-        )
-        lines.append(
-            f"| {kinds[one['analysis']]} | {one['rows']} | {one['mechanism'].upper()} | "
-            f"{names[one['method']]} | {one['repetitions']} | {one['mean_coverage']:.3f} | "
-            f"{min(one['coverage']):.2f} | {slopes} | {complete} | "
-            f"{one['processor_seconds']:.2f} |"
-        )
-    if found.get("without_mice"):
-        lines += ["", f"R's mice was not measured: {found['without_mice']}."]
-    return "\n".join([*lines, "", provenance(found)])
+    reason = found.get("without_mice")
+    without = f"R's mice was not measured: {reason}.\n\n" if reason else ""
+    body = table(columns, found["settings"])
+    return fill("missing.pooled", table=body, without=without, **found)
+
+
+def _slopes(coefficients: list[float]) -> str:
+    """The three that are not 0."""
+    return ", ".join(f"{x:.2f}" for x in coefficients[1:4])
