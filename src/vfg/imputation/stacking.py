@@ -85,8 +85,8 @@ FEWEST_DEPARTURES = 100
 """Held-out cells below which a column takes the largest departure of all columns: the largest of
 about 20 cells of the glass table was too small, and cost 2 % of squared error."""
 FEWEST_CELLS_OF_COVERAGE = 20
-"""The fewest held-out cells of a column that show whether its draws hold them: the standard error of
-a share of a tenth is 0.07."""
+"""The fewest held-out cells of a column that show whether its draws hold them: a share of a tenth
+then has a standard error of 0.07."""
 LEAST_USE = 0.1
 """By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
