@@ -70,6 +70,9 @@ ROWS_AT_ONCE = 8192
 FEW_ROWS = 32
 """Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
 padding fewer costs more than it computes."""
+MEDIAN_DRAWS = 240
+"""Draws whose median is taken. On six tables of the benchmark 60 have 1.1 % more absolute error,
+and 960 have as much; 240 take 1.3 to 1.8 times as long as 60."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 LEAST_WEIGHT = 0.1
@@ -962,7 +965,7 @@ class TableModel(Ensemble):
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
-            drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False)
+            drawn = self.draws(*part, MEDIAN_DRAWS, seed, ids[rows], categories=False)
             shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - drawn.mean(0)
             moved = self.with_relations(estimates[rows] + shift, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
