@@ -316,7 +316,8 @@ def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     steps = round(sum(run["steps"] for run in runs) / len(runs))
     rates = {f"{rate:g}": bound for rate, bound in sorted(bounds.items())}
-    return runs[0] | joined | added | {"steps": steps, "rates": rates}
+    together = max(run.get("together", 1) for run in runs)
+    return runs[0] | joined | added | {"steps": steps, "rates": rates, "together": together}
 
 
 def merge(found: Sequence[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ RUNS = {
     **MODELS,
     "batch": "{batch}",
     "million images": lambda row: f"{row.get('images', row['steps'] * row['batch']) / 1e6:.1f}",
-    "seconds": "{train_seconds:.0f}",
+    "seconds per seed": lambda row: f"{_seconds_per_seed(row):.0f}",
     "draws": "{draws:,}",
     "effective draws of 500": lambda row: (
         spread(row["effective"], 1) if "effective" in row else NONE
@@ -109,6 +109,10 @@ def _section(name: str, found: Found) -> str:
     return "\n\n".join(lines) + "\n"
 
 
+def _seconds_per_seed(row: Found) -> float:
+    return float(row["train_seconds"] / len(row["elbo"]))
+
+
 def best_models(models: dict[str, Any]) -> tuple[str | None, str | None]:
     """Our best model by NLL and the best baseline, of those with the same seconds."""
     nll = {n: mean(row["nll"]) for n, row in models.items() if not n.endswith(LONGER)}
@@ -138,10 +142,12 @@ def _longer(models: dict[str, Any]) -> Iterator[str]:
             yield fill(
                 "likelihood.longer",
                 name=name,
-                seconds=row["train_seconds"],
-                usual=models[name.removesuffix(LONGER)]["train_seconds"],
-                elbo=mean(row["elbo"]),
-                nll=mean(row["nll"]),
+                seconds=_seconds_per_seed(row),
+                usual=_seconds_per_seed(models[name.removesuffix(LONGER)]),
+                seeds=plural(len(row["elbo"]), "seed"),
+                elbo=spread(row["elbo"]),
+                nll=spread(row["nll"]),
+                shared=fill("likelihood.shared", **row).strip() if row["together"] > 1 else "",
             ).strip()
 
 
