@@ -268,6 +268,31 @@ def test_the_linear_model_of_residuals_improves_row_mixtures():
     assert corrected < 0.75 * plain
 
 
+def test_a_value_that_no_fitted_row_has_does_not_move_answers_far():
+    generator = np.random.default_rng(0)
+    values, observed = matrix(rows=400)
+    # Every fitted row has copies of its value, so that none has a residual.
+    values[:, 1], observed[:, 1] = torch.from_numpy(np.sign(generator.normal(size=400))), True
+    near = fitted(values, observed)
+    assert near.scale[1] < NOISE[0]
+    new = torch.zeros(1, 4)
+    new[0, 1] = 4.0
+    seen = torch.tensor([[False, True, True, False]])
+    rows = new, seen, torch.arange(1)
+    means = near.means(*rows)
+    torch.testing.assert_close(means.corrected, means.plain, rtol=0, atol=1.0)
+    assert near.samples(*rows[:2], 50, seed=0, ids=rows[2])[..., ~seen[0]].abs().max() < 8.0
+
+
+def test_residuals_are_predicted_no_further_than_some_deviations():
+    near = fitted(*matrix(rows=200))
+    far, seen = torch.full((1, 4), 5e4, dtype=torch.float64), torch.tensor([[True] * 3 + [False]])
+    unbounded = correction_by_hand(near, far, seen)[0, 3]
+    assert unbounded.abs() > 7.0 * near.scale[3]
+    moved = near._correction(far, seen, torch.arange(1))[0, 3]
+    torch.testing.assert_close(moved, unbounded.sign() * 6.0 * near.scale[3])
+
+
 # Draws.
 
 

@@ -232,7 +232,9 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
     "missforest": lambda table, seed, threads: MissForest(jobs=threads, seed=seed),
     "boosting": lambda table, seed, threads: BoostedColumns(seed=seed),
     "softimpute": lambda table, seed, threads: SoftImpute(seed=seed),
-    "linear": lambda table, seed, threads: VFGImputer(bend=False, random_state=seed),
+    "linear": lambda table, seed, threads: VFGImputer(
+        bend=False, missingness="ignorable", random_state=seed
+    ),
 }
-"""Baselines by name, our own linear model among them: from a table, a seed and a number of threads
-to an imputer."""
+"""Baselines by name, our own linear model among them, which is Gaussian EM: from a table, a seed and
+a number of threads to an imputer."""
