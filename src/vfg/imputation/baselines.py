@@ -236,5 +236,5 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
         bend=False, missingness="ignorable", random_state=seed
     ),
 }
-"""Baselines by name, our own linear model among them, which is Gaussian EM: from a table, a seed and
-a number of threads to an imputer."""
+"""Baselines by name, our own linear model as Gaussian EM among them: from a table, a seed and a
+number of threads to an imputer."""
