@@ -17,6 +17,7 @@ from vfg.imputation.parameter_draws import (
     Gaps,
     NormalModel,
     Posterior,
+    _degrees_of_freedom,
     _gamma,
     draw_categories,
     draw_parameters,
@@ -116,11 +117,39 @@ def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
     assert means.mean(0) == pytest.approx(table.mean(0), abs=4 * np.sqrt(2.5 / 200 / 400))
     assert np.cov(means.T) == pytest.approx(scatter / 199 / 200, abs=0.003)
     # The mean of an inverse Wishart variable, and the variance of an entry of its diagonal.
-    assert covariances.mean(0) == pytest.approx(scatter / (199 - 5 - 1), rel=0.05, abs=0.03)
-    freedom = 199 - 5
+    freedom = 195 - 5
+    assert covariances.mean(0) == pytest.approx(scatter / (freedom - 1), rel=0.05, abs=0.03)
     variance = 2 * np.diag(scatter) ** 2 / ((freedom - 1) ** 2 * (freedom - 3))
     sampled = covariances[:, range(5), range(5)].var(0)
     assert sampled == pytest.approx(variance, rel=0.35)
+
+
+def test_regressions_of_every_column_have_the_posterior_of_least_squares():
+    """With the prior of Jeffreys, precisions have 19 instead of 15 degrees of freedom here."""
+    table = regression(20, 0)[0]
+    values, observed = as_matrix((table - table.mean(0)) / table.std(0))
+    draws = draw_parameters(values, observed, 300, 0)[1]
+    covariances = torch.stack([one.covariance for one in draws])
+    precisions = torch.linalg.inv(covariances).numpy()
+    whole = values.numpy()
+    for column in range(5):
+        others = np.delete(whole, column, 1)
+        weights = np.linalg.lstsq(others, whole[:, column], rcond=None)[0]
+        squares = ((whole[:, column] - others @ weights) ** 2).sum()
+        # Squares over the drawn variance are chi-squared with rows - columns degrees of freedom,
+        # but for pseudo-rows, of which there are 0.6.
+        drawn = squares * precisions[:, column, column]
+        assert drawn.mean() == pytest.approx(15.0, rel=0.12)
+        slopes = -precisions[:, column] / precisions[:, column, column, None]
+        assert np.delete(slopes.mean(0), column) == pytest.approx(weights, abs=0.15)
+
+
+def test_short_tables_have_degrees_of_freedom_of_proper_covariances():
+    for columns in (1, 2, 5, 40):
+        found = [_degrees_of_freedom(float(rows), columns) for rows in range(1, 400)]
+        assert min(found) > columns
+        assert (np.diff(found) >= 0.0).all() and (np.diff(found) <= 1.0).all()
+        assert found[-1] == 399 - columns
 
 
 def test_em_reaches_the_greatest_likelihood():

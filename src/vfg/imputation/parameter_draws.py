@@ -3,10 +3,14 @@ r"""Draws of the parameters of a Normal model, for multiple imputation that is p
 Data augmentation alternates between drawing the missing cells given mean $\mu$ and covariance
 $\Sigma$, and drawing those given the completed rows from their posterior,
 
-$$\Sigma \sim W^{-1}(S, n - 1), \qquad \mu \sim N(\bar z, \Sigma / n),$$
+$$\Sigma \sim W^{-1}(S, n - p), \qquad \mu \sim N(\bar z, \Sigma / n),$$
 
-where $S$ sums the squares about the mean $\bar z$ of the n rows. It starts where EM ends. A few
-pseudo-rows of variance 1 keep wide tables regular.
+where $S$ sums the squares about the mean $\bar z$ of the n rows of p columns. With $n - p$ degrees
+of freedom, the posterior of the regression of any column on all others is that of least squares:
+Student's t with $n - p$ degrees of freedom about its coefficients. Jeffreys' prior has $n - 1$,
+which is right for single columns, but gives regressions residual variances that are too small, and
+data augmentation amplifies that. It starts where EM ends. A few pseudo-rows of variance 1 keep wide
+tables regular.
 """
 
 from __future__ import annotations
@@ -47,6 +51,11 @@ PSEUDO_ROWS, NARROW = 0.5, 0.5
 """Pseudo-rows of variance 1 per tenth of a column and row, and columns per row below which there
 are still fewer of them: hardly any in long tables. With 40 % of five columns and 100 rows missing,
 data augmentation amplifies them: a quarter of a pseudo-row made coefficients 5 % smaller."""
+LONG = 3.0
+"""Rows per column from which the covariance has rows - columns degrees of freedom. Shorter tables
+have more, since an inverse Wishart variable of p columns needs p, and varies wildly with few more.
+With 5 columns and 40 % of the cells missing, 95 % intervals of coefficients held 92 and 94 %
+(100 and 300 rows) with rows - 1, and 95 and 94.5 % with rows - columns."""
 
 
 class _Group(NamedTuple):
@@ -494,6 +503,20 @@ def _pseudo_rows(rows: float, columns: int) -> float:
     return PSEUDO_ROWS * 10.0 * share * min(1.0, share / NARROW)
 
 
+def _degrees_of_freedom(rows: float, columns: int) -> float:
+    """Those of the covariance given complete rows.
+
+    Example:
+        >>> [_degrees_of_freedom(rows, 5) for rows in (100.0, 12.0, 8.0, 4.0)]
+        [95.0, 10.0, 7.0, 6.0]
+    """
+    return max(
+        rows - columns,
+        min(rows - 1.0, (LONG - 1.0) * columns),
+        columns + 1.0,
+    )
+
+
 def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
     """Mean and covariance drawn given complete rows, which count so often."""
     rows, size = float(often.sum()), table.shape[1]
@@ -503,7 +526,7 @@ def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) ->
     squares = centred.mT @ (often[:, None] * centred) + max(ridge, 1e-6) * torch.eye(
         size, dtype=torch.float64
     )
-    freedom = max(rows - 1.0, size + 1.0)
+    freedom = _degrees_of_freedom(rows, size)
     normals = torch.randn(size, size, generator=generator, dtype=torch.float64).tril(-1)
     shapes = 0.5 * (freedom - torch.arange(size, dtype=torch.float64))
     # Chi-squared variables are twice Gamma variables; those of torch take no generator.
