@@ -195,15 +195,16 @@ def impute_with_ridge(table: Array, seed: int, *, binary: bool) -> Array:
 
 def impute_with_vfg(method: str, table: Array, seed: int, *, binary: bool) -> Array:
     """Several tables filled by this package."""
-    frame = pd.DataFrame(table, columns=NAMES)
+    given: Any = table
     if binary:
-        frame["y"] = frame["y"].map({0.0: "no", 1.0: "yes"})
-    imputer = VFGImputer(random_state=seed, **OPTIONS[method]).fit(frame)
+        given = pd.DataFrame(table, columns=NAMES)
+        given["y"] = given["y"].map({0.0: "no", 1.0: "yes"})
+    imputer = VFGImputer(random_state=seed, **OPTIONS[method]).fit(given)
     proper = not method.endswith("improper")
-    frames = imputer.sample(frame, IMPUTATIONS, proper=proper, random_state=seed)
+    drawn = imputer.sample(given, IMPUTATIONS, proper=proper, random_state=seed)
     if binary:
-        frames = [one.assign(y=(one["y"] == "yes").astype(float)) for one in frames]
-    return np.stack([one.to_numpy(dtype=float) for one in frames])
+        drawn = [one.assign(y=(one["y"] == "yes").astype(float)).to_numpy(float) for one in drawn]
+    return np.stack(drawn)
 
 
 def impute(method: str, table: Array, seed: int, *, binary: bool) -> tuple[Array, float]:

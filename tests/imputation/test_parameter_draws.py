@@ -10,6 +10,7 @@ from imputation.mixed_tables import light, linear, mixed
 from scipy import stats
 
 import vfg
+from vfg.imputation import parameter_draws
 from vfg.imputation.parameter_draws import (
     CategoryDraw,
     Departures,
@@ -124,11 +125,13 @@ def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
     assert sampled == pytest.approx(variance, rel=0.35)
 
 
-def test_regressions_of_every_column_have_the_posterior_of_least_squares():
-    """With the prior of Jeffreys, precisions have 19 instead of 15 degrees of freedom here."""
-    table = regression(20, 0)[0]
+def test_regressions_of_every_column_have_the_posterior_of_least_squares(monkeypatch):
+    """With the prior of Jeffreys, precisions have 79 instead of 75 degrees of freedom here."""
+    # Draws given a complete table do not depend on those before.
+    monkeypatch.setattr(parameter_draws, "THINNING", 1)
+    table = regression(80, 0)[0]
     values, observed = as_matrix((table - table.mean(0)) / table.std(0))
-    draws = draw_parameters(values, observed, 300, 0)[1]
+    draws = draw_parameters(values, observed, 1500, 0)[1]
     covariances = torch.stack([one.covariance for one in draws])
     precisions = torch.linalg.inv(covariances).numpy()
     whole = values.numpy()
@@ -136,20 +139,20 @@ def test_regressions_of_every_column_have_the_posterior_of_least_squares():
         others = np.delete(whole, column, 1)
         weights = np.linalg.lstsq(others, whole[:, column], rcond=None)[0]
         squares = ((whole[:, column] - others @ weights) ** 2).sum()
-        # Squares over the drawn variance are chi-squared with rows - columns degrees of freedom,
-        # but for pseudo-rows, of which there are 0.6.
+        # Squares over the drawn variance are chi-squared with rows - columns degrees of freedom.
         drawn = squares * precisions[:, column, column]
-        assert drawn.mean() == pytest.approx(15.0, rel=0.12)
+        assert drawn.mean() == pytest.approx(75.0, rel=0.03)
         slopes = -precisions[:, column] / precisions[:, column, column, None]
-        assert np.delete(slopes.mean(0), column) == pytest.approx(weights, abs=0.15)
+        assert np.delete(slopes.mean(0), column) == pytest.approx(weights, abs=0.02)
 
 
 def test_short_tables_have_degrees_of_freedom_of_proper_covariances():
     for columns in (1, 2, 5, 40):
-        found = [_degrees_of_freedom(float(rows), columns) for rows in range(1, 400)]
+        found = [_degrees_of_freedom(float(rows), columns) for rows in range(1, 700)]
         assert min(found) > columns
-        assert (np.diff(found) >= 0.0).all() and (np.diff(found) <= 1.0).all()
-        assert found[-1] == 399 - columns
+        assert (np.diff(found) >= 0.0).all()
+        assert (np.diff(found) <= 1.0).all()
+        assert found[-1] == 699 - columns
 
 
 def test_em_reaches_the_greatest_likelihood():
