@@ -23,6 +23,7 @@ from vfg.imputation.parameter_draws import (
     draw_categories,
     draw_parameters,
     fit_normal,
+    log_probabilities,
 )
 from vfg.sklearn import VFGImputer
 
@@ -341,3 +342,29 @@ def test_draws_of_an_ensemble_are_not_made_narrower():
     means = means + 0.6 * torch.randn(means.shape, generator=generator, dtype=torch.float64)
     fitted = Departures.fit(estimate, rows, means, torch.ones_like(means))
     assert bool((fitted.noise >= 1.0).all())
+
+
+def test_departures_of_categories_leave_out_what_only_shrinks():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(400, 2, generator=generator, dtype=torch.float64)
+    values[:, 1] = torch.where(values[:, 0] + torch.randn(400, generator=generator) > 0, 1.0, -1.0)
+    observed = torch.ones(400, 2, dtype=torch.bool)
+    observed[::3, 1] = False
+    rows = FittedRows.of(torch.where(observed, values, 0.0), observed, 0)
+    assert rows is not None
+    estimate, (known, mask) = Posterior(rows).estimate, rows.table
+    half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    column = CategoryDraw([1], torch.tensor([[-1.0], [1.0]], dtype=torch.float64), half)
+    missing = column.missing_rows(mask)
+    logs = log_probabilities(estimate, known[missing], Gaps.of(mask[missing]), column)
+    means = estimate.conditional_means(known, mask)
+    curved = torch.stack([torch.cos(3.0 * known[missing, 0]), torch.zeros(len(missing))], 1)
+    for factor, more in ((1.0, 0.0), (0.6, 0.0), (1.0, curved)):
+        shares = [(factor * logs + more).softmax(1)]
+        given = estimate, rows, means, torch.ones_like(means), [column], shares
+        (found,) = Departures.fit(*given).of_categories(known, mask, [column], shares)
+        apart = (found[:, 0] - found[:, 1]).numpy()
+        if isinstance(more, float):
+            assert np.abs(apart).max() < 0.05
+        else:
+            assert np.corrcoef(apart, curved[:, 0].numpy())[0, 1] > 0.9
