@@ -38,7 +38,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import expit
+from scipy import special
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -65,14 +65,14 @@ def simulate(rows: int, mechanism: str, seed: int, *, binary: bool) -> tuple[Arr
     inputs = generator.multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), rows)
     mean = inputs @ TRUTH[1:]
     if binary:
-        target = (generator.random(rows) < expit(mean)).astype(float)
+        target = (generator.random(rows) < special.expit(mean)).astype(float)
     else:
         target = mean + generator.normal(size=rows)
     table = np.column_stack([inputs, target])
     if mechanism == "mcar":
         missing = generator.random(table.shape) < 0.4
     else:
-        missing = generator.random(table.shape) < expit(inputs[:, :1] - 0.4)
+        missing = generator.random(table.shape) < special.expit(inputs[:, :1] - 0.4)
         missing[:, 0] = False
     return table, np.where(missing, np.nan, table)
 
@@ -115,7 +115,7 @@ def logistic_regression(table: Array) -> Estimate:
     """The same of a logistic regression, by Newton steps."""
     design, weights = _design(table), np.zeros(table.shape[1])
     for _ in range(25):
-        chance = expit(design @ weights)
+        chance = special.expit(design @ weights)
         information = (design.T * (chance * (1.0 - chance))) @ design
         weights = weights + np.linalg.solve(information, design.T @ (table[:, -1] - chance))
     return weights, np.linalg.inv(information)

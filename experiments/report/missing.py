@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import geometric_mean, mean
 
-from .render import Cell, Found, fill, rows, table
+from .render import NONE, Cell, Found, fill, rows, table
 
 NAMES = {
     "logistic": "large values hide, as the model assumes",
@@ -122,7 +122,7 @@ def multiple_imputation(found: Found) -> str:
         "held": "{mean_coverage:.3f}",
         "lowest": lambda one: f"{min(one['coverage']):.3f}",
         "highest": lambda one: f"{max(one['coverage']):.3f}",
-        "complete tables": "{complete_coverage:.3f}",
+        "complete tables": lambda one: _share(one.get("complete_coverage")),
         "estimates": lambda one: _slopes(one["estimate"]),
         "complete": lambda one: _slopes(one["complete"]),
         "seconds": "{processor_seconds:.2f}",
@@ -131,6 +131,10 @@ def multiple_imputation(found: Found) -> str:
     without = f"R's mice was not measured: {reason}.\n\n" if reason else ""
     body = table(columns, found["settings"])
     return fill("missing.pooled", table=body, without=without, **found)
+
+
+def _share(number: float | None) -> str:
+    return NONE if number is None else f"{number:.3f}"
 
 
 def _slopes(coefficients: list[float]) -> str:
