@@ -199,6 +199,7 @@ def gain(question: Answer) -> Answer:
 
 METHODS = {
     "miceforest": miceforest,
+    "miceforest20": lambda question: miceforest(question, 20),
     "miceforest40": lambda question: miceforest(question, 40),
     "utrees": utrees,
     "gcimpute": gcimpute,

@@ -1,39 +1,57 @@
 """Whether pooled intervals of regression coefficients hold what they state.
 
-    python -m experiments.benchmarks.multiple_imputation --seeds 200
+    python -m experiments.benchmarks.multiple_imputation --preset fast --jobs 16
+    python -m experiments.benchmarks.multiple_imputation --preset default --jobs 16
+    python -m experiments.benchmarks.multiple_imputation --preset baselines --jobs 2
+    python -m experiments.benchmarks.multiple_imputation --collect
 
 Five columns, the last a regression on the others, with Normal errors or, for logistic regression,
 of two categories; 40 % of the cells missing completely at random, or at random given the first
 column. 20 imputations are analysed and pooled by `vfg.pool`: least squares, regression of the upper
-quartile, logistic regression. The fast preset is `VFGImputer(bend=False)`; `ridge` draws from
-chained Bayesian regressions, and `mice` is the package of R with its defaults, if `Rscript` finds
-it. Methods are measured one after the other, each by the time limit of `--limit` for a setting.
+quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` has no options,
+`ridge` draws from chained Bayesian regressions, `miceforest` is run by the interpreter that
+VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
+
+A repetition is a line of a file under outputs/multiple_imputation. What lies there is not measured
+again; files of several machines may lie there. `--minutes` ends a run in time, `--collect` writes
+docs/results/multiple_imputation.json. Repetitions of all settings go on side by side, so that a run
+that was stopped has about equally many of each.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import platform
 import resource
 import shutil
 import subprocess
 import tempfile
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+import torch
+from scipy import special
 from scipy.stats import norm
+from scipy.stats import t as student
 
 import vfg
 from vfg.imputation.baselines import chained_ridge
 from vfg.sklearn import VFGImputer
 from vfg.tables.cells import Array
 
-from ..results import arguments
+from ..baselines.external import run_external
+from ..cells import Cell, Cells
+from ..results import TRIALS, arguments
 
+MEASURED = TRIALS / "multiple_imputation"
 TRUTH = np.array([0.0, 1.0, 0.5, -0.5, 0.0])
 IMPUTATIONS = 20
 QUANTILE = 0.75
@@ -47,14 +65,14 @@ def simulate(rows: int, mechanism: str, seed: int, *, binary: bool) -> tuple[Arr
     inputs = generator.multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), rows)
     mean = inputs @ TRUTH[1:]
     if binary:
-        target = (generator.random(rows) < expit(mean)).astype(float)
+        target = (generator.random(rows) < special.expit(mean)).astype(float)
     else:
         target = mean + generator.normal(size=rows)
     table = np.column_stack([inputs, target])
     if mechanism == "mcar":
         missing = generator.random(table.shape) < 0.4
     else:
-        missing = generator.random(table.shape) < expit(inputs[:, :1] - 0.4)
+        missing = generator.random(table.shape) < special.expit(inputs[:, :1] - 0.4)
         missing[:, 0] = False
     return table, np.where(missing, np.nan, table)
 
@@ -97,7 +115,7 @@ def logistic_regression(table: Array) -> Estimate:
     """The same of a logistic regression, by Newton steps."""
     design, weights = _design(table), np.zeros(table.shape[1])
     for _ in range(25):
-        chance = expit(design @ weights)
+        chance = special.expit(design @ weights)
         information = (design.T * (chance * (1.0 - chance))) @ design
         weights = weights + np.linalg.solve(information, design.T @ (table[:, -1] - chance))
     return weights, np.linalg.inv(information)
@@ -116,108 +134,112 @@ def truth_of(analysis: str) -> Array:
     return np.asarray(TRUTH + start * (np.arange(len(TRUTH)) == 0))
 
 
-def impute(method: str, table: Array, seed: int, *, binary: bool) -> Array:
-    """Several filled tables."""
-    if method == "ridge":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            sampler = chained_ridge(table, seed, sample_posterior=True).fit(table)
-            tables = np.stack([sampler.transform(table) for _ in range(IMPUTATIONS)])
-        if binary:
-            tables[..., -1] = tables[..., -1] > 0.5
-        return tables
-    options: dict[str, Any] = {"effort": "fast"} if method.startswith("fast") else {"bend": False}
-    frame = pd.DataFrame(table, columns=NAMES)
+class Preset(NamedTuple):
+    """Methods, sizes of tables and the number of repetitions."""
+
+    methods: tuple[str, ...]
+    rows: tuple[int, ...]
+    repetitions: int
+
+
+PRESETS = {
+    "fast": Preset(("linear",), (100, 300, 1000), 1000),
+    "default": Preset(("default",), (300,), 200),
+    "baselines": Preset(("ridge", "mice", "miceforest"), (100, 300, 1000), 100),
+}
+MECHANISMS = ("mcar", "mar")
+TARGETS = {"numbers": ("linear", "quantile"), "categories": ("logistic",)}
+"""Kinds of the last column, and the analyses of tables with them."""
+BLOCK = 10
+"""Repetitions that a process measures before it writes them: R starts once for these."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "linear": {"bend": False},
+    "linear-improper": {"bend": False},
+    "fast": {"effort": "fast"},
+    "default": {},
+}
+"""Methods of ours, and the options of `VFGImputer`."""
+
+
+class Setting(NamedTuple):
+    """Tables of one kind, and a method."""
+
+    method: str
+    rows: int
+    mechanism: str
+    target: str
+
+    @property
+    def binary(self) -> bool:
+        return self.target == "categories"
+
+    def key(self, seed: int) -> Cell:
+        """The key of a repetition."""
+        return {**self._asdict(), "seed": seed}
+
+    def simulate(self, seed: int) -> tuple[Array, Array]:
+        """A complete table, and the same with missing cells."""
+        return simulate(self.rows, self.mechanism, seed, binary=self.binary)
+
+
+def impute_with_ridge(table: Array, seed: int, *, binary: bool) -> Array:
+    """Several tables filled by chained Bayesian regressions, with classes cut at one half."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = chained_ridge(table, seed, sample_posterior=True).fit(table)
+        tables = np.stack([sampler.transform(table) for _ in range(IMPUTATIONS)])
     if binary:
-        frame["y"] = frame["y"].map({0.0: "no", 1.0: "yes"})
-    imputer = VFGImputer(random_state=seed, **options).fit(frame)
+        tables[..., -1] = tables[..., -1] > 0.5
+    return tables
+
+
+def impute_with_vfg(method: str, table: Array, seed: int, *, binary: bool) -> Array:
+    """Several tables filled by this package."""
+    given: Any = table
+    if binary:
+        given = pd.DataFrame(table, columns=NAMES)
+        given["y"] = given["y"].map({0.0: "no", 1.0: "yes"})
+    imputer = VFGImputer(random_state=seed, **OPTIONS[method]).fit(given)
     proper = not method.endswith("improper")
-    frames = imputer.sample(frame, IMPUTATIONS, proper=proper, random_state=seed)
+    drawn = imputer.sample(given, IMPUTATIONS, proper=proper, random_state=seed)
     if binary:
-        frames = [one.assign(y=(one["y"] == "yes").astype(float)) for one in frames]
-    return np.stack([one.to_numpy(dtype=float) for one in frames])
+        drawn = [one.assign(y=(one["y"] == "yes").astype(float)).to_numpy(float) for one in drawn]
+    return np.stack(drawn)
 
 
-class Tally:
-    """What the repetitions of one setting found."""
-
-    def __init__(self, analysis: str) -> None:
-        self.truth = truth_of(analysis)
-        self.held: list[Array] = []
-        self.estimates: list[Array] = []
-        self.complete: list[Array] = []
-
-    def add(self, estimate: Array, low: Array, high: Array, complete: Array) -> None:
-        self.held.append((low <= self.truth) & (high >= self.truth))
-        self.estimates.append(estimate)
-        self.complete.append(complete)
-
-    def summary(self) -> dict[str, Any]:
-        coverage = np.mean(self.held, axis=0)
-        return {
-            "repetitions": len(self.held),
-            "coverage": coverage.round(3).tolist(),
-            "mean_coverage": round(float(coverage.mean()), 4),
-            "estimate": np.mean(self.estimates, axis=0).round(4).tolist(),
-            "complete": np.mean(self.complete, axis=0).round(4).tolist(),
-        }
-
-
-def measure(
-    method: str, rows: int, mechanism: str, seeds: list[int], *, binary: bool, limit: float
-) -> list[dict[str, Any]]:
-    """All analyses of the tables of one setting, until the processor time is spent."""
-    names = ["logistic"] if binary else ["linear", "quantile"]
-    tallies, seconds, done = {name: Tally(name) for name in names}, 0.0, 0
-    for seed in seeds:
-        whole, table = simulate(rows, mechanism, seed, binary=binary)
-        begun = time.process_time()
-        tables = impute(method, table, seed, binary=binary)
-        seconds, done = seconds + time.process_time() - begun, done + 1
-        for name, tally in tallies.items():
-            analyse = ANALYSES[name]
-            pooled = vfg.pool([analyse(one) for one in tables], complete_df=rows - 5)
-            tally.add(pooled.estimate, *pooled.interval(0.95), analyse(whole)[0])
-        if seconds > limit:
-            break
-    setting = {"method": method, "rows": rows, "mechanism": mechanism}
-    return [
-        {**setting, "analysis": name, **tally.summary(), "processor_seconds": seconds / done}
-        for name, tally in tallies.items()
-    ]
+def impute(method: str, table: Array, seed: int, *, binary: bool) -> tuple[Array, float]:
+    """Several filled tables, and the seconds of the processor."""
+    begun = time.process_time()
+    if method == "ridge":
+        tables = impute_with_ridge(table, seed, binary=binary)
+    elif method == "miceforest":
+        found = run_external("miceforest20", table, None, seed, 1)
+        return found["draws"], float(found["fit_seconds"])
+    else:
+        tables = impute_with_vfg(method, table, seed, binary=binary)
+    return tables, time.process_time() - begun
 
 
 R_SCRIPT = """
 suppressMessages(library(mice))
 arguments <- commandArgs(trailingOnly = TRUE)
 tables <- read.csv(arguments[1])
-binary <- arguments[3] == "TRUE"
 results <- NULL
 for (seed in unique(tables$seed)) {
   one <- tables[tables$seed == seed, c("a", "b", "c", "d", "y")]
-  if (binary) one$y <- factor(one$y)
+  if (arguments[3] == "TRUE") one$y <- factor(one$y)
   drawn <- mice(one, m = as.integer(arguments[4]), printFlag = FALSE, seed = seed + 1)
-  fits <- if (binary) with(drawn, glm(y ~ a + b + c + d, family = binomial()))
-          else with(drawn, lm(y ~ a + b + c + d))
-  pooled <- summary(pool(fits), conf.int = TRUE)
-  results <- rbind(results, data.frame(seed = seed, estimate = pooled$estimate,
-                                       low = pooled[, ncol(pooled) - 1],
-                                       high = pooled[, ncol(pooled)]))
+  filled <- complete(drawn, "long")
+  if (arguments[3] == "TRUE") filled$y <- as.numeric(as.character(filled$y))
+  results <- rbind(results, cbind(filled[, c("a", "b", "c", "d", "y")], seed = seed))
 }
 write.csv(results, arguments[2], row.names = FALSE)
 """
 
 
-def measure_mice(
-    rows: int, mechanism: str, seeds: list[int], *, binary: bool
-) -> list[dict[str, Any]]:
-    """The same by R's mice; nothing if it is not installed."""
-    name = "logistic" if binary else "linear"
-    tally, pairs = Tally(name), [simulate(rows, mechanism, k, binary=binary) for k in seeds]
-    frames = [
-        pd.DataFrame(table, columns=NAMES).assign(seed=seed)
-        for seed, (_, table) in zip(seeds, pairs, strict=True)
-    ]
+def impute_with_mice(tables: dict[int, Array], *, binary: bool) -> tuple[dict[int, Array], float]:
+    """Several filled tables by seed, and the seconds of the processor for one of them."""
+    frames = [pd.DataFrame(one, columns=NAMES).assign(seed=k) for k, one in tables.items()]
     with tempfile.TemporaryDirectory() as folder:
         source, target, script = (Path(folder) / one for one in ("in.csv", "out.csv", "run.R"))
         pd.concat(frames).to_csv(source, index=False)
@@ -227,12 +249,11 @@ def measure_mice(
         subprocess.run(["Rscript", "--vanilla", script, *options], check=True)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun
         found = pd.read_csv(target)
-    for seed, (whole, _) in zip(seeds, pairs, strict=True):
-        own = found[found["seed"] == seed]
-        ends = own["low"].to_numpy(), own["high"].to_numpy()
-        tally.add(own["estimate"].to_numpy(), *ends, ANALYSES[name](whole)[0])
-    setting = {"method": "mice", "rows": rows, "mechanism": mechanism, "analysis": name}
-    return [{**setting, **tally.summary(), "processor_seconds": seconds / len(seeds)}]
+    filled = {}
+    for seed, one in tables.items():
+        own = found.loc[found["seed"] == seed, NAMES].to_numpy(dtype=float)
+        filled[seed] = own.reshape(IMPUTATIONS, *one.shape)
+    return filled, seconds / len(tables)
 
 
 def find_mice() -> str | None:
@@ -243,32 +264,149 @@ def find_mice() -> str | None:
     return "the package mice of R is not installed" if said.returncode else None
 
 
+def analyse(setting: Setting, whole: Array, tables: Array) -> dict[str, Any]:
+    """By analysis: pooled estimate and interval, and those of the complete table."""
+    found = {}
+    for name in TARGETS[setting.target]:
+        estimate, freedom = ANALYSES[name], setting.rows - len(TRUTH)
+        pooled = vfg.pool([estimate(one) for one in tables], complete_df=freedom)
+        value, covariance = estimate(whole)
+        half = student.ppf(0.975, freedom) * np.sqrt(np.diag(covariance))
+        found[name] = {
+            "estimate": _plain(pooled.estimate),
+            "interval": [_plain(end) for end in pooled.interval(0.95)],
+            "complete": _plain(value),
+            "complete_interval": [_plain(value - half), _plain(value + half)],
+        }
+    return found
+
+
+def _plain(numbers: Array) -> list[float]:
+    return [float(f"{x:.5g}") for x in numbers]
+
+
+def measure(setting: Setting, seeds: list[int], end: float) -> list[tuple[Cell, Cell]]:
+    """The repetitions of a setting that begin before the end, by key."""
+    torch.set_num_threads(1)
+    pairs = {seed: setting.simulate(seed) for seed in seeds}
+    found = []
+    if setting.method == "mice":
+        if time.time() > end:
+            return []
+        known = {seed: table for seed, (_, table) in pairs.items()}
+        filled, seconds = impute_with_mice(known, binary=setting.binary)
+        done = {seed: (tables, seconds) for seed, tables in filled.items()}
+    for seed, (whole, table) in pairs.items():
+        if setting.method == "mice":
+            tables, seconds = done[seed]
+        elif time.time() > end:
+            break
+        else:
+            tables, seconds = impute(setting.method, table, seed, binary=setting.binary)
+        result = {**analyse(setting, whole, tables), "seconds": round(seconds, 3)}
+        found.append((setting.key(seed), result))
+    return found
+
+
+def run(settings: list[Setting], repetitions: int, cells: Cells, jobs: int, end: float) -> None:
+    """Measure what is not known yet, several blocks at a time; write each when it is there."""
+    waiting = []
+    for first in range(0, repetitions, BLOCK):
+        for setting in settings:
+            block = range(first, min(first + BLOCK, repetitions))
+            seeds = [seed for seed in block if cells.get(setting.key(seed)) is None]
+            waiting += [(setting, seeds, end)] if seeds else []
+    calls = (joblib.delayed(measure)(*one) for one in waiting)
+    blocks = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
+    for number, block in enumerate(blocks, start=1):
+        for key, result in block:
+            cells.add(key, result)
+        if block:
+            print(f"{number}/{len(waiting)}", *block[0][0].values(), flush=True)
+
+
+def _held(intervals: Array, truth: Array) -> Array:
+    """The share of the repetitions that holds the truth, by coefficient."""
+    held: Array = ((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])).mean(0)
+    return held
+
+
+def summarise(setting: Setting, analysis: str, found: list[Cell]) -> dict[str, Any]:
+    """Coverage and mean estimates of one analysis over the repetitions of a setting."""
+    own = {
+        name: np.array([one[analysis][name] for one in found])
+        for name in ("estimate", "interval", "complete", "complete_interval")
+    }
+    truth = truth_of(analysis)
+    coverage = _held(own["interval"], truth)
+    return {
+        "method": setting.method,
+        "rows": setting.rows,
+        "mechanism": setting.mechanism,
+        "analysis": analysis,
+        "repetitions": len(found),
+        "coverage": coverage.round(3).tolist(),
+        "mean_coverage": round(float(coverage.mean()), 4),
+        "complete_coverage": round(float(_held(own["complete_interval"], truth).mean()), 4),
+        "estimate": own["estimate"].mean(0).round(4).tolist(),
+        "complete": own["complete"].mean(0).round(4).tolist(),
+        "processor_seconds": round(float(np.mean([one["seconds"] for one in found])), 3),
+    }
+
+
+def collect(cells: Cells) -> list[dict[str, Any]]:
+    """All settings that were measured: by analysis, size, mechanism and method."""
+    by_setting = defaultdict(list)
+    for cell in cells.known.values():
+        by_setting[Setting(*(cell["key"][name] for name in Setting._fields))].append(cell)
+    methods = [method for preset in PRESETS.values() for method in preset.methods]
+    methods += [name for name in OPTIONS if name not in methods]
+    found = [
+        summarise(setting, analysis, own)
+        for setting, own in by_setting.items()
+        for analysis in TARGETS[setting.target]
+    ]
+    return sorted(
+        found,
+        key=lambda one: (
+            list(ANALYSES).index(one["analysis"]),
+            one["rows"],
+            MECHANISMS.index(one["mechanism"]),
+            methods.index(one["method"]),
+        ),
+    )
+
+
 def main() -> None:
     options = arguments(
         __doc__,
-        methods={"nargs": "+", "default": ["linear", "linear-improper", "ridge", "mice"]},
-        rows={"nargs": "+", "type": int, "default": [100, 300]},
-        limit={"type": float, "default": 600.0, "help": "processor seconds per setting"},
-        targets={"nargs": "+", "default": ["numbers", "categories"]},
-        fewer={"type": int, "help": "repetitions of all methods but the first"},
+        preset={"choices": list(PRESETS), "default": "fast"},
+        methods={"nargs": "+", "help": "instead of those of the preset"},
+        rows={"nargs": "+", "type": int, "help": "instead of those of the preset"},
+        targets={"nargs": "+", "choices": list(TARGETS), "default": list(TARGETS)},
+        jobs={"type": int, "default": os.cpu_count(), "help": "processes, a thread each"},
+        minutes={"type": float, "default": float("inf"), "help": "when to end"},
+        collect={"action": "store_true", "help": "measure nothing, write the results"},
     )
-    seeds = options.chosen(full=200, quick=2)
-    results: list[dict[str, Any]] = []
-    reason = find_mice() if "mice" in options.methods else None
-    for place, method in enumerate(options.methods):
-        own = seeds[: options.fewer] if place and options.fewer else seeds
-        for binary in [kind == "categories" for kind in options.targets]:
-            for rows in options.rows:
-                for mechanism in ("mcar", "mar"):
-                    if method == "mice" and reason is None:
-                        results += measure_mice(rows, mechanism, own, binary=binary)
-                    elif method != "mice":
-                        results += measure(
-                            method, rows, mechanism, own, binary=binary, limit=options.limit
-                        )
-                    print(*results[-2:], sep="\n", flush=True)
-                    found = {"truth": TRUTH.tolist(), "settings": results}
-                    options.write("multiple_imputation", found | {"without_mice": reason})
+    preset, folder = PRESETS[options.preset], MEASURED
+    if options.quick or options.output:
+        folder = (options.output or TRIALS) / "multiple_imputation"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{platform.node()}-{int(time.time())}.jsonl"
+    cells = Cells(file, sorted(folder.glob("*.jsonl")))
+    methods = options.methods or list(preset.methods)
+    reason = find_mice() if "mice" in methods and not options.collect else None
+    if not options.collect:
+        methods = [name for name in methods if name != "mice" or reason is None]
+        chosen = itertools.product(
+            methods, options.rows or preset.rows, MECHANISMS, options.targets
+        )
+        settings = [Setting(*one) for one in chosen]
+        repetitions = len(options.chosen(full=preset.repetitions, quick=2))
+        run(settings, repetitions, cells, options.jobs, time.time() + 60.0 * options.minutes)
+    found = {"truth": TRUTH.tolist(), "settings": collect(cells), "without_mice": reason}
+    if options.collect or options.quick:
+        print(options.write("multiple_imputation", found))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import geometric_mean, mean
 
-from .render import Cell, Found, fill, rows, table
+from .render import NONE, Cell, Found, fill, rows, table
 
 NAMES = {
     "logistic": "large values hide, as the model assumes",
@@ -100,11 +100,13 @@ def mechanisms(found: Found) -> str:
 
 
 DRAWS = {
-    "linear": "proper",
-    "linear-improper": "not proper",
-    "fast": 'proper, `effort="fast"`',
+    "linear": "`bend=False`",
+    "linear-improper": "`bend=False`, not proper",
+    "fast": '`effort="fast"`',
+    "default": "defaults",
     "ridge": "chained ridge",
     "mice": "R's mice",
+    "miceforest": "miceforest",
 }
 REGRESSIONS = {"linear": "least squares", "quantile": "upper quartile", "logistic": "logistic"}
 
@@ -118,7 +120,9 @@ def multiple_imputation(found: Found) -> str:
         "draws": lambda one: DRAWS[one["method"]],
         "repetitions": "{repetitions}",
         "held": "{mean_coverage:.3f}",
-        "lowest": lambda one: f"{min(one['coverage']):.2f}",
+        "lowest": lambda one: f"{min(one['coverage']):.3f}",
+        "highest": lambda one: f"{max(one['coverage']):.3f}",
+        "complete tables": lambda one: _share(one.get("complete_coverage")),
         "estimates": lambda one: _slopes(one["estimate"]),
         "complete": lambda one: _slopes(one["complete"]),
         "seconds": "{processor_seconds:.2f}",
@@ -129,6 +133,10 @@ def multiple_imputation(found: Found) -> str:
     return fill("missing.pooled", table=body, without=without, **found)
 
 
+def _share(number: float | None) -> str:
+    return NONE if number is None else f"{number:.3f}"
+
+
 def _slopes(coefficients: list[float]) -> str:
     """The three that are not 0."""
-    return ", ".join(f"{x:.2f}" for x in coefficients[1:4])
+    return ", ".join(f"{x:.3f}" for x in coefficients[1:4])

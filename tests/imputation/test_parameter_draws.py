@@ -10,6 +10,7 @@ from imputation.mixed_tables import light, linear, mixed
 from scipy import stats
 
 import vfg
+from vfg.imputation import parameter_draws
 from vfg.imputation.parameter_draws import (
     CategoryDraw,
     Departures,
@@ -17,10 +18,12 @@ from vfg.imputation.parameter_draws import (
     Gaps,
     NormalModel,
     Posterior,
+    _degrees_of_freedom,
     _gamma,
     draw_categories,
     draw_parameters,
     fit_normal,
+    log_probabilities,
 )
 from vfg.sklearn import VFGImputer
 
@@ -116,11 +119,41 @@ def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
     assert means.mean(0) == pytest.approx(table.mean(0), abs=4 * np.sqrt(2.5 / 200 / 400))
     assert np.cov(means.T) == pytest.approx(scatter / 199 / 200, abs=0.003)
     # The mean of an inverse Wishart variable, and the variance of an entry of its diagonal.
-    assert covariances.mean(0) == pytest.approx(scatter / (199 - 5 - 1), rel=0.05, abs=0.03)
-    freedom = 199 - 5
+    freedom = 195 - 5
+    assert covariances.mean(0) == pytest.approx(scatter / (freedom - 1), rel=0.05, abs=0.03)
     variance = 2 * np.diag(scatter) ** 2 / ((freedom - 1) ** 2 * (freedom - 3))
     sampled = covariances[:, range(5), range(5)].var(0)
     assert sampled == pytest.approx(variance, rel=0.35)
+
+
+def test_regressions_of_every_column_have_the_posterior_of_least_squares(monkeypatch):
+    """With the prior of Jeffreys, precisions have 79 instead of 75 degrees of freedom here."""
+    # Draws given a complete table do not depend on those before.
+    monkeypatch.setattr(parameter_draws, "THINNING", 1)
+    table = regression(80, 0)[0]
+    values, observed = as_matrix((table - table.mean(0)) / table.std(0))
+    draws = draw_parameters(values, observed, 1500, 0)[1]
+    covariances = torch.stack([one.covariance for one in draws])
+    precisions = torch.linalg.inv(covariances).numpy()
+    whole = values.numpy()
+    for column in range(5):
+        others = np.delete(whole, column, 1)
+        weights = np.linalg.lstsq(others, whole[:, column], rcond=None)[0]
+        squares = ((whole[:, column] - others @ weights) ** 2).sum()
+        # Squares over the drawn variance are chi-squared with rows - columns degrees of freedom.
+        drawn = squares * precisions[:, column, column]
+        assert drawn.mean() == pytest.approx(75.0, rel=0.03)
+        slopes = -precisions[:, column] / precisions[:, column, column, None]
+        assert np.delete(slopes.mean(0), column) == pytest.approx(weights, abs=0.02)
+
+
+def test_short_tables_have_degrees_of_freedom_of_proper_covariances():
+    for columns in (1, 2, 5, 40):
+        found = [_degrees_of_freedom(float(rows), columns) for rows in range(1, 700)]
+        assert min(found) > columns
+        assert (np.diff(found) >= 0.0).all()
+        assert (np.diff(found) <= 1.0).all()
+        assert found[-1] == 699 - columns
 
 
 def test_em_reaches_the_greatest_likelihood():
@@ -309,3 +342,29 @@ def test_draws_of_an_ensemble_are_not_made_narrower():
     means = means + 0.6 * torch.randn(means.shape, generator=generator, dtype=torch.float64)
     fitted = Departures.fit(estimate, rows, means, torch.ones_like(means))
     assert bool((fitted.noise >= 1.0).all())
+
+
+def test_departures_of_categories_leave_out_what_only_shrinks():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(400, 2, generator=generator, dtype=torch.float64)
+    values[:, 1] = torch.where(values[:, 0] + torch.randn(400, generator=generator) > 0, 1.0, -1.0)
+    observed = torch.ones(400, 2, dtype=torch.bool)
+    observed[::3, 1] = False
+    rows = FittedRows.of(torch.where(observed, values, 0.0), observed, 0)
+    assert rows is not None
+    estimate, (known, mask) = Posterior(rows).estimate, rows.table
+    half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    column = CategoryDraw([1], torch.tensor([[-1.0], [1.0]], dtype=torch.float64), half)
+    missing = column.missing_rows(mask)
+    logs = log_probabilities(estimate, known[missing], Gaps.of(mask[missing]), column)
+    means = estimate.conditional_means(known, mask)
+    curved = torch.stack([torch.cos(3.0 * known[missing, 0]), torch.zeros(len(missing))], 1)
+    for factor, more in ((1.0, 0.0), (0.6, 0.0), (1.0, curved)):
+        shares = [(factor * logs + more).softmax(1)]
+        given = estimate, rows, means, torch.ones_like(means), [column], shares
+        (found,) = Departures.fit(*given).of_categories(known, mask, [column], shares)
+        apart = (found[:, 0] - found[:, 1]).numpy()
+        if isinstance(more, float):
+            assert np.abs(apart).max() < 0.05
+        else:
+            assert np.corrcoef(apart, curved[:, 0].numpy())[0, 1] > 0.9

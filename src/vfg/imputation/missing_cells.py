@@ -50,9 +50,13 @@ WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.Wea
 
 def _departures(model: TableModel, posterior: Posterior) -> Departures:
     """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
-    drawn, prediction = model.draws_and_prediction(*posterior.fitted.table, DEPARTURE_DRAWS, 0)
+    table = posterior.fitted.table
+    drawn, prediction = model.draws_and_prediction(*table, DEPARTURE_DRAWS, 0)
     spread = (drawn - prediction.means).square().mean(0)
-    return Departures.fit(posterior.estimate, posterior.fitted, prediction.means, spread)
+    shares = model.probabilities_where_missing(*table, prediction)
+    chosen = model.category_draws
+    means = prediction.means
+    return Departures.fit(posterior.estimate, posterior.fitted, means, spread, chosen, shares)
 
 
 @dataclass(frozen=True)
@@ -221,21 +225,21 @@ class MissingCells:
         """Draws that may break constraints.
 
         Linear relations are those of a Normal model; an ensemble adds its nonlinear departures, and
-        the shape of its draws. Without an ensemble the Normal model draws up to nine categories,
-        too.
+        the shape of its draws. Up to nine categories are drawn first, and other cells given them.
         """
         model, rows = self.model, (torch.where(self.observed, self.values, 0.0), self.observed)
         number, every = len(parameters), torch.arange(self.values.shape[1])
-        own, places = (seed + 1) * PROPER_SEEDS, torch.empty(0, dtype=torch.long)
+        own, chosen = (seed + 1) * PROPER_SEEDS, model.category_draws
         levels = normal(own, self.ids, torch.arange(number), 0, every)
+        places = torch.tensor([at for one in chosen for at in one.places], dtype=torch.long)
+        first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
+        numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
         if departures is not None:
             plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
-            draws = departures.draw(parameters, *rows, levels, prediction.means, plain)
+            shares = model.probabilities_where_missing(*rows, prediction)
+            given, means = (parameters, *rows, levels), prediction.means
+            draws = departures.draw(*given, means, plain, chosen, shares, numbers)
         else:
-            chosen = model.category_draws
-            places = torch.tensor([at for one in chosen for at in one.places], dtype=torch.long)
-            first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
-            numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
             draws = draw_entries(parameters, *rows, levels, chosen, numbers)
             prediction = model.predictions(*rows, self.ids)
         categories = draws[..., places]

@@ -3,9 +3,13 @@ r"""Draws of the parameters of a Normal model, for multiple imputation that is p
 Data augmentation alternates between drawing the missing cells given mean $\mu$ and covariance
 $\Sigma$, and drawing those given the completed rows from their posterior,
 
-$$\Sigma \sim W^{-1}(S, n - 1), \qquad \mu \sim N(\bar z, \Sigma / n),$$
+$$\Sigma \sim W^{-1}(S, n - p), \qquad \mu \sim N(\bar z, \Sigma / n),$$
 
-where $S$ sums the squares about the mean $\bar z$ of the n rows. It starts where EM ends. A few
+where $S$ sums the squares about the mean $\bar z$ of the n rows of p columns. With $n - p$ degrees
+of freedom, the posterior of the regression of any column on all others is that of least squares:
+Student's t with $n - p$ degrees of freedom about its coefficients. Jeffreys' prior has $n - 1$,
+which is right for single columns, but gives regressions residual variances that are too small, and
+data augmentation amplifies that. Short tables have $n - 1$. The chain starts where EM ends. A few
 pseudo-rows of variance 1 keep wide tables regular.
 """
 
@@ -38,6 +42,8 @@ LEAST_NOISE, NOISE_FACTORS = 0.1, (1.0, 2.0)
 and bounds of the factors that scale the draws of an ensemble. They are calibrated at held-out
 cells, so that none are made narrower: at 0.5, draws of a mixed table were 0.80 times as wide as
 their errors, and 80 % of the true numbers lay where 87 % should (1.01 and 88 % at 1)."""
+LEAST_SHARE = 1e-3
+"""Probabilities of an ensemble are taken for at least this where logarithms compare them."""
 EM_STEPS = 40
 """Iterations of EM before the first draw."""
 BURN_IN, THINNING = 40, 12
@@ -47,6 +53,11 @@ PSEUDO_ROWS, NARROW = 0.5, 0.5
 """Pseudo-rows of variance 1 per tenth of a column and row, and columns per row below which there
 are still fewer of them: hardly any in long tables. With 40 % of five columns and 100 rows missing,
 data augmentation amplifies them: a quarter of a pseudo-row made coefficients 5 % smaller."""
+LONG = 15.0
+"""Rows per column from which the covariance has rows - columns degrees of freedom; tables with
+fewer have rows - 1. With five columns and 40 % of the cells missing, 95 % intervals of coefficients
+held 92 % (100 rows, 500 repetitions) with rows - 1 and 95 % with rows - columns, but 95 and 98 % of
+50 rows. Draws of cells are right with rows - 1 up to 10 rows per column, then with both."""
 
 
 class _Group(NamedTuple):
@@ -186,6 +197,10 @@ class CategoryDraw(NamedTuple):
     points: Tensor  # (categories, width)
     shares: Tensor  # of the categories
 
+    def missing_rows(self, observed: Tensor) -> Tensor:
+        """Rows where it is missing."""
+        return (~observed[:, self.places].any(1)).nonzero()[:, 0]
+
 
 def draw_categories(
     model: NormalModel,
@@ -194,36 +209,49 @@ def draw_categories(
     columns: Sequence[CategoryDraw],
     uniforms: Sequence[Tensor],
     gaps: Sequence[Gaps] | None = None,
+    departures: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Values and mask with missing categories drawn one after the other, as if they were known.
 
     Category c with the code point $e_c$ and the share $\pi_c$ has the probability
     $P(c \mid o) \propto \pi_c\, p(e_c \mid o) / p(e_c)$ given the known entries o. Probabilities
     that are linear in o, and cut at 0 and 1, would weaken the effects of categories. Uniform
-    numbers are `(rows,)` for every column. `gaps` are those of `_gaps_by_column`, if known.
+    numbers are `(rows,)` for every column. `gaps` are those of `_gaps_by_column`, if known;
+    `departures` are added to log probabilities, `(rows where it is missing, categories)` for every
+    column.
     """
     values, observed = values.clone(), observed.clone()
     gaps = _gaps_by_column(observed, columns) if gaps is None else gaps
-    for (places, points, shares), numbers, own in zip(columns, uniforms, gaps[:-1], strict=True):
-        rows = (~observed[:, places].any(1)).nonzero()[:, 0]
+    for place, (column, numbers) in enumerate(zip(columns, uniforms, strict=True)):
+        rows, places = column.missing_rows(observed), torch.tensor(column.places)
         if not len(rows):
             continue
-        given = model.given(values[rows], own)
-        logs = _log_densities(points, given.means[:, places], given.covariances(places))
-        prior = model.covariance[places][:, places][None]
-        logs = logs - _log_densities(points, model.mean[places][None], prior) + shares.log()
+        logs = log_probabilities(model, values[rows], gaps[place], column)
+        logs = logs if departures is None else logs + departures[place]
         below = logs.softmax(1).cumsum(1)
-        chosen = (below < numbers[rows, None] * below[:, -1:]).sum(1).clamp(max=len(points) - 1)
-        values[rows[:, None], torch.tensor(places)] = points[chosen]
-        observed[rows[:, None], torch.tensor(places)] = True
+        most = len(column.points) - 1
+        chosen = (below < numbers[rows, None] * below[:, -1:]).sum(1).clamp(max=most)
+        values[rows[:, None], places] = column.points[chosen]
+        observed[rows[:, None], places] = True
     return values, observed
+
+
+def log_probabilities(
+    model: NormalModel, values: Tensor, gaps: Gaps, column: CategoryDraw
+) -> Tensor:
+    """log P(category | known entries) but for a constant of every row, by Bayes' rule."""
+    places, points, shares = column
+    given = model.given(values, gaps)
+    logs = _log_densities(points, given.means[:, places], given.covariances(places))
+    prior = model.covariance[places][:, places][None]
+    return logs - _log_densities(points, model.mean[places][None], prior) + shares.log()
 
 
 def _gaps_by_column(observed: Tensor, columns: Sequence[CategoryDraw]) -> list[Gaps]:
     """The gaps of the rows where a category is drawn, by column, and of all rows afterwards."""
     known, gaps = observed.clone(), []
     for column in columns:
-        rows = (~known[:, column.places].any(1)).nonzero()[:, 0]
+        rows = column.missing_rows(known)
         gaps.append(Gaps.of(known[rows]))
         known[rows[:, None], torch.tensor(column.places)] = True
     return [*gaps, Gaps.of(known)]
@@ -421,6 +449,7 @@ class Departures:
     linear: Tensor  # coefficients by column, (columns, columns)
     centres: Tensor  # of the completed rows where a column is missing, (columns, columns)
     noise: Tensor  # factors that give draws the variance of the Normal model, per column
+    shrinkage: tuple[float, ...] = ()  # of log probabilities, per column of categories
 
     def draw(
         self,
@@ -430,20 +459,48 @@ class Departures:
         levels: Tensor,
         means: Tensor,
         plain: Tensor,
+        chosen: Sequence[CategoryDraw] = (),
+        probabilities: Sequence[Tensor] = (),
+        uniforms: Tensor | None = None,
     ) -> Tensor:
         """Missing entries drawn with each of some parameters, `(parameters, rows, columns)`.
 
         `levels` are standard Normal noise of that shape, `means` and `plain` the means and draws of
-        the ensemble.
+        the ensemble. Columns of categories are drawn first, and other entries given them. They have
+        the ensemble's `probabilities` where they are missing, and `uniforms` as of `draw_entries`.
         """
         gaps = Gaps.of(observed)
-        nonlinear = self.nonlinear(self.estimate.given(values, gaps).means, means)
+        start = self.estimate.given(values, gaps)
+        nonlinear, usual = self.nonlinear(start.means, means), start.deviations().clamp(min=1e-12)
         known, draws = (plain - means).sort(0).values, torch.empty_like(levels)
+        steps, moved = (
+            _gaps_by_column(observed, chosen),
+            self.of_categories(values, observed, chosen, probabilities),
+        )
         for place, one in enumerate(parameters):
-            given = one.given(values, gaps)
-            noise = self.shape(given.noise(levels[place]), given.deviations(), known)
-            draws[place] = given.means + nonlinear + noise
+            numbers = () if uniforms is None else uniforms[place].unbind(1)
+            table, _ = draw_categories(one, values, observed, chosen, numbers, steps, moved)
+            given = one.given(table, steps[-1])
+            wide = given.deviations()
+            noise = self.shape(given.noise(levels[place]), wide, known) * (wide / usual)
+            free = given.means + nonlinear + noise
+            draws[place] = torch.where(steps[-1].observed, table, free)
         return draws
+
+    def of_categories(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        chosen: Sequence[CategoryDraw],
+        probabilities: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """Departures of the ensemble's log probabilities, without what only shrinks them."""
+        pairs = log_probability_pairs(self.estimate, values, observed, chosen, probabilities)
+        shrinkage = self.shrinkage or (0.0,) * len(chosen)
+        return [
+            apart - factor * (logs - column.shares.log())
+            for (logs, apart), factor, column in zip(pairs, shrinkage, chosen, strict=True)
+        ]
 
     def shape(self, noise: Tensor, deviations: Tensor, known: Tensor) -> Tensor:
         """Normal noise of given deviations with the marginals of an ensemble's draws.
@@ -459,9 +516,18 @@ class Departures:
 
     @classmethod
     def fit(
-        cls, estimate: NormalModel, table: FittedRows, means: Tensor, spread: Tensor
+        cls,
+        estimate: NormalModel,
+        table: FittedRows,
+        means: Tensor,
+        spread: Tensor,
+        chosen: Sequence[CategoryDraw] = (),
+        probabilities: Sequence[Tensor] = (),
     ) -> Departures:
-        """Fit to an ensemble's means of rows, and its mean squared deviations by entry."""
+        """Fit to an ensemble's means of rows, and its mean squared deviations by entry.
+
+        Columns of categories have its `probabilities` in the rows where they are missing.
+        """
         values, observed = table.table
         given = estimate.given(values, Gaps.of(observed))
         completed, variances = given.means, given.deviations().square()
@@ -481,7 +547,12 @@ class Departures:
             wanted = variances[rows, column].mean()
             wanted = (wanted - left).clamp(min=LEAST_NOISE * float(wanted))
             noise[column] = (wanted / spread[rows, column].mean().clamp(min=1e-9)).sqrt()
-        return cls(estimate, linear, centres, noise.clamp(*NOISE_FACTORS))
+        pairs = log_probability_pairs(estimate, values, observed, chosen, probabilities)
+        shrinkage = tuple(
+            _slope(logs - column.shares.log(), apart)
+            for (logs, apart), column in zip(pairs, chosen, strict=True)
+        )
+        return cls(estimate, linear, centres, noise.clamp(*NOISE_FACTORS), shrinkage)
 
     def nonlinear(self, completed: Tensor, means: Tensor) -> Tensor:
         """Departures of means without their linear part, `(rows, columns)`."""
@@ -489,9 +560,51 @@ class Departures:
         return means - completed - moved
 
 
+def log_probability_pairs(
+    estimate: NormalModel,
+    values: Tensor,
+    observed: Tensor,
+    chosen: Sequence[CategoryDraw],
+    probabilities: Sequence[Tensor],
+) -> list[tuple[Tensor, Tensor]]:
+    """By column: log probabilities of a Normal model where it is missing, and how others depart.
+
+    Both are `(rows where it is missing, categories)`.
+    """
+    pairs = []
+    for column, shares in zip(chosen, probabilities, strict=True):
+        rows = column.missing_rows(observed)
+        logs = log_probabilities(estimate, values[rows], Gaps.of(observed[rows]), column)
+        logs = logs.log_softmax(1)
+        pairs.append((logs, shares.clamp(min=LEAST_SHARE).log() - logs))
+    return pairs
+
+
+def _slope(gains: Tensor, apart: Tensor) -> float:
+    """The slope of departures on gains, both about the means of their rows; 0 of few rows."""
+    if len(gains) < FEWEST_CELLS:
+        return 0.0
+    gains, apart = (x - x.mean(1, keepdim=True) for x in (gains, apart))
+    return float((gains * apart).sum() / gains.square().sum().clamp(min=1e-9))
+
+
 def _pseudo_rows(rows: float, columns: int) -> float:
     share = columns / max(rows, 1.0)
     return PSEUDO_ROWS * 10.0 * share * min(1.0, share / NARROW)
+
+
+def _degrees_of_freedom(rows: float, columns: int) -> float:
+    """Those of the covariance given complete rows.
+
+    Example:
+        >>> [_degrees_of_freedom(rows, 5) for rows in (100.0, 72.0, 50.0, 4.0)]
+        [95.0, 70.0, 49.0, 6.0]
+    """
+    return max(
+        rows - columns,
+        min(rows - 1.0, (LONG - 1.0) * columns),
+        columns + 1.0,
+    )
 
 
 def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
@@ -503,7 +616,7 @@ def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) ->
     squares = centred.mT @ (often[:, None] * centred) + max(ridge, 1e-6) * torch.eye(
         size, dtype=torch.float64
     )
-    freedom = max(rows - 1.0, size + 1.0)
+    freedom = _degrees_of_freedom(rows, size)
     normals = torch.randn(size, size, generator=generator, dtype=torch.float64).tril(-1)
     shapes = 0.5 * (freedom - torch.arange(size, dtype=torch.float64))
     # Chi-squared variables are twice Gamma variables; those of torch take no generator.

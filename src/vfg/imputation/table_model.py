@@ -899,6 +899,18 @@ class TableModel(Ensemble):
             if column.part.is_simplex
         ]
 
+    def probabilities_where_missing(
+        self, values: Tensor, observed: Tensor, prediction: Prediction
+    ) -> list[Tensor]:
+        """Those of the columns of `category_draws`, `(rows where it is missing, categories)`."""
+        found = []
+        for label, column in self.category_sections.items():
+            if column.part.is_simplex:
+                rows = (~observed[:, column.places].any(1)).nonzero()[:, 0]
+                some = values[rows], observed[rows], prediction.select(rows)
+                found.append(torch.from_numpy(self.category_section(label, *some).probabilities))
+        return found
+
     @cached_property
     def priors(self) -> dict[Label, Section]:
         """What is expected in the sections of categories without evidence, by label."""
