@@ -16,7 +16,6 @@ from vfg.imputation.missing_cells import MissingCells, ParameterDraws
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.settings import SEEDS, check_count, check_estimate, check_share
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import central_levels
 from vfg.tables.frames import open_table as opened
 from vfg.tables.frames import quote
 from vfg.tables.schema import (
@@ -274,7 +273,8 @@ class _Part:
         estimates = self.cells.estimates(filling.estimate, filling.seed)
         columns = self._with_others(self._filled(estimates))
         if filling.level is not None:
-            ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
+            own = filling.estimate, filling.seed
+            ends = self.cells.intervals(filling.level, filling.seed, *own)
             low, high = (self._filled(end, are_ends=True) for end in ends)
             for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]

@@ -24,6 +24,7 @@ from vfg.imputation.parameter_draws import (
     draw_entries,
 )
 from vfg.inference.answers import as_row_ids
+from vfg.inference.variables import central_levels
 from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
 from vfg.tables.frames import Table, quote
@@ -128,7 +129,11 @@ class MissingCells:
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if model.is_stacked else None
-        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+        tilt = tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+        if drawn is None:
+            shift = model.range_shift(tilt.centre, self.values, self.observed)
+            tilt = replace(tilt, centre=tilt.centre + shift)
+        return tilt
 
     def moves(self, place: int) -> bool:
         """Whether a modelled column of the first row moves because it is missing."""
@@ -237,6 +242,7 @@ class MissingCells:
             first = torch.tensor([one.places[0] for one in chosen], dtype=torch.long)
             numbers = uniform(own, self.ids, torch.arange(number), CHOOSING, first)
             draws = draw_entries(parameters, *rows, levels, chosen, numbers)
+            draws = draws + model.linear_shift(*rows, self.ids)
             prediction = model.predictions(*rows, self.ids)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
@@ -259,6 +265,17 @@ class MissingCells:
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
         ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
+
+    def intervals(self, level: float, seed: int, estimate: str = "mean", own: int = 0) -> Tensor:
+        """Ends of central intervals, which contain the estimates, `(2, rows, columns)`.
+
+        Estimates are those of `estimates`, with the seed `own`. Means of skewed draws, and of those
+        at the few values of a column, may lie outside of central intervals.
+        """
+        ends = self.quantiles(central_levels(level), seed)
+        filled = self.estimates(estimate, own)
+        wider = torch.stack([ends[0].minimum(filled), ends[1].maximum(filled)])
+        return torch.where(self.model.unordered, ends, wider)
 
     @property
     def numeric(self) -> Tensor:
