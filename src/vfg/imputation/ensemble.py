@@ -502,7 +502,7 @@ class Ensemble(CachedModule):
         return means
 
     def _means_by_member(self, belief: Belief) -> Tensor:
-        """Means of every member, read from the states of their stack, `(rows, members, columns)`."""
+        """Means of every member from the states of their stack, `(rows, members, columns)`."""
         table = self.stack.scaling.undo(self.stack.sections.join(belief.means)).double()
         return table.view(len(table), len(self.members), -1)
 
