@@ -556,10 +556,11 @@ class TableModel(Ensemble):
             for leaf, labels in self.leaves.items()
             for place, label in enumerate(labels)
         }
-        variables = {}
+        variables, layouts = {}, self.origin.get("layouts", {})
         for name, label in self.labels.items():
             leaf, place = holder.get(label, ("", 0))
-            variables[name] = replace(_variable(self.encoding, name, label, leaf), place=place)
+            own, layout = _variable(self.encoding, name, label, leaf), layouts.get(name, "")
+            variables[name] = replace(own, place=place, layout=layout)
         return variables
 
     @property
