@@ -405,3 +405,23 @@ def test_a_range_that_ends_at_a_pile_of_cells_is_kept():
     imputer = VFGImputer(bend=False, missingness="self", random_state=0).fit(masked)
     assert imputer.transform(masked).min() >= -0.3
     assert (imputer.model_.slopes < -0.3).all()
+
+
+def test_sensitivities_are_printed_as_a_table():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(60, 1)) * [[1.0, 2.0]] + 0.1 * generator.normal(size=(60, 2))
+    table[::5, 1] = np.nan
+    imputer = VFGImputer(bend=False, random_state=0).fit(table)
+    result = imputer.sensitivity(
+        table, [-1, 0, 1], statistic=lambda filled: (filled[:, 1].mean(), 0.1), n=3
+    )
+    lines = str(result).splitlines()
+    assert lines[0].split() == ["column", "shift", "filled", "low", "high", "mean"]
+    assert len(lines) == 1 + 3 + 3
+    assert lines[1].split()[:2] == ["1", "-1"]
+    numbers = [float(word) for word in lines[1].split()[2:]]
+    expected = [x[0, 0] for x in (result.filled, result.low, result.high, result.means)]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-4)
+    estimate = float(np.ravel(result.pooled[2].estimate)[0])
+    assert lines[6].split()[:2] == ["statistic", "1"]
+    assert float(lines[6].split()[2]) == pytest.approx(estimate, rel=1e-4)

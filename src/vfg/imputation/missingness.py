@@ -281,6 +281,19 @@ class Sensitivity:
     means: Array
     pooled: tuple[Pooled, ...] = ()
 
+    def __str__(self) -> str:
+        lines = [f"{'column':<24}{'shift':>8}{'filled':>12}{'low':>12}{'high':>12}{'mean':>12}"]
+        for place, column in enumerate(self.columns):
+            for row, shift in enumerate(self.delta):
+                numbers = [x[row, place] for x in (self.filled, self.low, self.high, self.means)]
+                shown = "".join(f"{number:>12.5g}" for number in numbers)
+                lines.append(f"{str(column)[:23]:<24}{shift:>8.3g}{shown}")
+        for shift, one in zip(self.delta, self.pooled, strict=False):
+            pairs = zip(np.ravel(one.estimate), np.ravel(one.std), strict=True)
+            shown = ", ".join(f"{estimate:.5g} ± {error:.2g}" for estimate, error in pairs)
+            lines.append(f"{'statistic':<24}{shift:>8.3g}  {shown}")
+        return "\n".join(lines)
+
 
 def check_shifts(delta: Any) -> tuple[float, ...]:
     """Shifts as numbers; refuses anything else, and none."""
