@@ -171,7 +171,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             that are no words stand in backticks, columns of arrays are x0, x1 and so on, dates
             stand in quotes and differ by days. Rows whose observed cells contradict are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
-            and those with few different values, whose draws are such values, are recognised.
+            and those with few different values, whose draws are such values, are recognised. Up to
+            ten whole values are filled with whole numbers in frames; in arrays with one of them
+            where that is as good in squared error, else with means.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
             members are trained; "balanced" trains none where they promise little. "best" takes

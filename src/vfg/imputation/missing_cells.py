@@ -28,7 +28,7 @@ from vfg.inference.variables import central_levels
 from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
 from vfg.tables.frames import Table, quote
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, outer_values
 from vfg.utils.random import normal, uniform
 
 if TYPE_CHECKING:
@@ -275,7 +275,10 @@ class MissingCells:
         ends = self.quantiles(central_levels(level), seed)
         filled = self.estimates(estimate, own)
         wider = torch.stack([ends[0].minimum(filled), ends[1].maximum(filled)])
-        return torch.where(self.model.unordered, ends, wider)
+        for at, values in self.model.few_valued.items():
+            for side in range(2):
+                wider[side, :, at] = outer_values(wider[side, :, at], torch.tensor(values), side)
+        return torch.where(self.model.unordered | self.observed, ends, wider)
 
     @property
     def numeric(self) -> Tensor:

@@ -31,7 +31,7 @@ from vfg.serving.modules import (
 )
 from vfg.tables.categorical import CategoricalEncoding
 from vfg.tables.cells import Array
-from vfg.tables.numeric import KNOTS, NormalScores
+from vfg.tables.numeric import KNOTS, NormalScores, outer_values
 from vfg.training.model_stack import repeat_columns
 
 
@@ -262,12 +262,24 @@ class NearestEntries(nn.Module):
         super().__init__()
         self.nearest = NearestValues(list(values.values()))
         self.scatter = Scatter(list(values), columns)
+        for k, own in enumerate(values.values()):
+            self.register_buffer(f"values{k}", torch.tensor(own, dtype=torch.float64))
 
     def forward(self, table: Tensor, observed: Tensor) -> Tensor:
         if not self.scatter.places:
             return table
         nearest = self.nearest(table[:, self.scatter.places])
         return torch.where(observed, table, self.scatter(table, nearest))
+
+    def outer(self, ends: Tensor, observed: Tensor, side: int) -> Tensor:
+        """Ends of intervals with the nearest values outside of them."""
+        if not self.scatter.places:
+            return ends
+        parts = [
+            outer_values(ends[:, place], self.get_buffer(f"values{k}"), side)
+            for k, place in enumerate(self.scatter.places)
+        ]
+        return torch.where(observed, ends, self.scatter(ends, torch.stack(parts, dim=1)))
 
 
 class Filler(nn.Module):
@@ -405,7 +417,8 @@ class Filler(nn.Module):
         if not self.has_intervals:
             return (filled,)
         low, high = self._ends(values, observed, linear, posterior, shift)
-        ends = low.minimum(estimates), high.maximum(estimates)
+        wider = low.minimum(estimates), high.maximum(estimates)
+        ends = [self.at_any_values.outer(end, observed, side) for side, end in enumerate(wider)]
         return filled, *(self.decoder(cells, end, codes) for end in ends)
 
     def _predict(

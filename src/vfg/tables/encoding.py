@@ -157,7 +157,11 @@ class Encoding:
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column, weights) for column in columns]
         dtypes = [opened.dtype_name(position) for position in range(len(columns))]
-        frame = None if opened.library is None else {"library": opened.library, "dtypes": dtypes}
+        frame = None
+        if opened.library is not None:
+            frame = {"library": opened.library, "dtypes": dtypes}
+            # Floats of frames may be integers with gaps; arrays of floats are numbers.
+            parts = [p.rounding_few() if isinstance(p, NumericEncoding) else p for p in parts]
         return cls(schema, _with_joint_codes(parts, columns, weights), missing_values, frame)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:

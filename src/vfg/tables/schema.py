@@ -69,7 +69,8 @@ class FewValued(Continuous):
 
     Draws, medians and ends of intervals are values that occur. Filled cells are such values where
     that is as good: where it does not increase the squared error of held-out cells by more than
-    2 %. Else they are means.
+    2 %. Else they are means, which are rounded if all values are whole and the table is a frame:
+    its floats may be integers with gaps.
 
     Args:
         bounds: the lowest and the highest value of filled cells; None for the observed one.
