@@ -219,7 +219,7 @@ def test_columns_of_arrays_are_named_by_position(numbers):
 
 def test_explanations_are_printed_as_a_sentence_and_a_short_table():
     parts = {f"c{k}": 10.0 - k for k in range(11)}
-    evidence = {name: 2.5 for name in parts}
+    evidence = dict.fromkeys(parts, 2.5)
     why = Explanation("income", 12.0, 10.0, 65.0, parts, evidence, "Shapley")
     lines = str(why).splitlines()
     assert lines[0] == why.sentence
