@@ -29,6 +29,7 @@ from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
 from vfg.tables.frames import Table, quote
 from vfg.tables.numeric import NumericEncoding, outer_values
+from vfg.tables.schema import Empty
 from vfg.utils.random import normal, uniform
 
 if TYPE_CHECKING:
@@ -45,8 +46,17 @@ COPIES, COPY_SEEDS = 16, 7919
 a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
-WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
+NEVER_OBSERVED = "are not filled: no cell was observed in fitting, so nothing tells what it holds"
+ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
+WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
 """Models, and the columns that their users know to stay missing."""
+
+
+def know_of_empty_columns(model: TableModel) -> None:
+    """Do not warn of columns without a cell, since users learn of them otherwise."""
+    schema = model.encoding.schema
+    known = WARNED_OF_COLUMNS.setdefault(model, [])
+    known += [k for k, spec in schema.items() if isinstance(spec, Empty) and k not in known]
 
 
 def _departures(model: TableModel, posterior: Posterior) -> Departures:
@@ -92,7 +102,7 @@ class MissingCells:
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
         self.ids = ids[chosen]
-        self._warn_of_identifiers()
+        self._warn_of_unfilled()
         if model.constraint_set is not None:
             model.constraint_set.check(table, first_row)
 
@@ -105,19 +115,21 @@ class MissingCells:
         cells.model, cells.values, cells.observed, cells.ids = model, values, observed, ids
         return cells
 
-    def _warn_of_identifiers(self) -> None:
-        known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
-        parts = enumerate(self.model.encoding.parts.items())
-        left = [
-            label
-            for place, (label, part) in parts
-            if not (part.fillable or part.empty or label in known) and self.missing[:, place].any()
-        ]
-        if left:
-            known += left
+    def _warn_of_unfilled(self) -> None:
+        """Warn once of columns whose missing cells are not filled, whatever is observed."""
+        known = WARNED_OF_COLUMNS.setdefault(self.model, [])
+        encoding = self.model.encoding
+        reasons: dict[str, list[Label]] = {}
+        for place, (label, part) in enumerate(encoding.parts.items()):
+            is_empty = isinstance(encoding.schema[label], Empty)
+            left = is_empty or not (part.fillable or part.empty)
+            if left and label not in known and self.missing[:, place].any():
+                reasons.setdefault(NEVER_OBSERVED if is_empty else ALL_DIFFERENT, []).append(label)
+                known.append(label)
+        for reason, labels in reasons.items():
             warnings.warn(
-                f"missing values of column {quote(left)} stay missing: nearly every cell is "
-                "different, as in identifiers or free text; leave it out to avoid this warning",
+                f"missing values of column {quote(labels)} {reason}; leave it out to avoid this "
+                "warning",
                 stacklevel=4,
             )
 

@@ -26,6 +26,7 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    Empty,
     Identifier,
     Integer,
     Ordinal,
@@ -390,6 +391,8 @@ def _fit_column(spec: ColumnSpec, column: Column, weights: Array | None) -> Colu
         return NumericEncoding.fit(spec, column, weights)
     if isinstance(spec, Identifier):
         return IdentifierEncoding()
+    if isinstance(spec, Empty):
+        return NumericEncoding(empty=True)
     known = (False, True) if isinstance(spec, Boolean) else getattr(spec, "categories", ())
     categories = tuple(known or ())
     places = category_indices(column, categories)
