@@ -324,6 +324,24 @@ def test_one_column_that_hides_itself_is_told_from_one_that_others_hide(seed):
         assert find(table, by_logits(logits, seed)).slopes is None
 
 
+@pytest.mark.parametrize("beside", [0.0, 0.1])
+def test_cells_missing_at_random_beside_a_column_do_not_change_why_it_is(beside):
+    """Other columns with cells missing completely at random say nothing about the first one."""
+    found = {"own": 0, "others": 0}
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        table = generator.normal(size=(600, 2)) @ generator.normal(size=(2, 5))
+        table = table / table.std(0) + 0.3 * generator.normal(size=table.shape)
+        random = np.random.default_rng([seed, 2]).random(table.shape) < beside
+        random[:, 0] = False
+        for name, logits in (("own", 1.5 * table[:, 0]), ("others", 1.5 * table[:, 1])):
+            slopes = find(table, by_logits(logits, seed) | random).slopes
+            found[name] += slopes is not None
+            assert slopes is None or bool((slopes[1:] == 0.0).all())
+    assert found["own"] >= 3, found
+    assert found["others"] == 0, found
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_slopes_of_opposite_signs_are_found(seed):
     table = exchangeable(1500, seed)

@@ -379,7 +379,9 @@ def _judge_columns(
     if is_explained and offsets is not None:
         alone = _evidence_of_rivals(values, observed, chosen, None)
         rivals = np.maximum(alone, masks + rivals.clip(0.0))
-    chance = _chances(fit.by_column, rivals + DOUBT)
+    # Columns without evidence of either say nothing about why cells of others are missing.
+    told, chance = np.maximum(fit.by_column, rivals) > COLUMN_MARGIN, np.zeros(len(chosen))
+    chance[told] = _chances(fit.by_column[told], rivals[told] + DOUBT)
     found = (chance > 0.5) & (fit.by_column > COLUMN_MARGIN)
     if not found.any():
         return None
