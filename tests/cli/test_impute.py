@@ -121,7 +121,7 @@ def test_columns_without_a_single_cell_keep_their_gaps(here, commands):
     found = commands.invoke("impute", "t.csv", "--linear")
     assert found.exit_code == 0
     assert (
-        found.stderr == "vfg: columns: 2 integer (a, b), 1 continuous (c)\n"
+        found.stderr == "vfg: columns: 2 integer (a, b), 1 empty (c)\n"
         "vfg: 3 missing values are left, since these columns have no observed cell: c\n"
     )
     assert found.stdout.splitlines()[2] == "2,4,"

@@ -284,3 +284,58 @@ def test_the_old_order_still_works_with_a_warning(store, commands, command):
         "vfg: warning: the table comes first and the model after -m now: "
         f"vfg {command} TABLE -m MODEL\n"
     )
+
+
+@pytest.fixture
+def chain(here, commands):
+    """A model of a table with dates of days first, and its causes and effects."""
+    generator = np.random.default_rng(0)
+    a = generator.uniform(0.0, 60.0, 120).round(2)
+    b = (1.2 * a + generator.normal(0.0, 4.0, 120)).round(2)
+    days = np.datetime64("2020-01-01") + (10 * a).astype(int)
+    dates = [f"{day.day}/{day.month}/{day.year}" for day in days.astype(object)]
+    rows = "".join(f"{x},{y},{date}\n" for x, y, date in zip(a, b, dates, strict=True))
+    (here / "t.csv").write_text(f"a,b,day\n{rows}")
+    (here / "dag.csv").write_text("cause,effect\na,b\n")
+    commands.succeed("fit", "t.csv", "-o", "m.vfg", "--linear")
+    return "m.vfg"
+
+
+@pytest.mark.parametrize("typed", ["a=1e9", "day=2031-03-04"])
+def test_evidence_outside_the_data_is_answered_with_a_warning(chain, typed, commands):
+    found = commands.invoke("query", chain, "--given", typed, "--infer", "b", "--json")
+    assert found.exit_code == 0
+    assert found.stderr.count("\n") == 1
+    assert "the table has values from" in found.stderr
+    assert ("to 59.8" if typed[0] == "a" else "to 2021-08-2") in found.stderr
+    inside = commands.invoke("query", chain, "--given", "a=30", "--infer", "b", "--json")
+    assert inside.stderr == ""
+
+
+@pytest.mark.filterwarnings("default:do sets")
+def test_dates_that_are_set_outside_the_data_are_warned_of(chain, commands):
+    words = ["query", chain, "--do", "day=2031-03-04", "--dag", "dag.csv", "--infer", "b", "--json"]
+    found = commands.invoke(*words)
+    assert found.exit_code == 0
+    assert "do sets 'day' to 2031-03-04, but the table has values from 2020" in found.stderr
+
+
+def test_dates_are_given_as_the_table_had_them(chain, commands):
+    """The fourth of March is as far in the year as 43 of a."""
+    answers = [
+        json.loads(commands.succeed("query", chain, "--given", given, "--infer", "a", "--json"))
+        for given in ("day=4/3/2021", "day=04/03/2021", "day=2021-03-04")
+    ]
+    values = [answer["answers"][0]["value"] for answer in answers]
+    assert values[0] == values[1] == values[2] == pytest.approx(42.8, abs=0.5)
+    assert "takes a date such as" in commands.fail(
+        "query", chain, "--given", "day=4.3.2021", code=2
+    )
+
+
+def test_given_effects_of_what_is_set_are_refused_with_what_to_do(chain, commands):
+    words = ["query", chain, "--given", "b=20", "--do", "a=20", "--dag", "dag.csv"]
+    said = commands.fail(*words, code=2)
+    assert "'b' is given, but it is an effect of 'a'" in said
+    assert "leave it out of --given" in said
+    assert "model.counterfactual(row, do)" in said

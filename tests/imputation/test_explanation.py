@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vfg.imputation.explanation import Explanation
 from vfg.sklearn import VFGImputer
 
 
@@ -214,3 +215,16 @@ def test_columns_of_arrays_are_named_by_position(numbers):
     model = VFGImputer(bend=False).fit(cells).model_
     frame = pd.DataFrame(cells, columns=["0", "1", "2"])
     assert model.explain(frame, 0, 1).value == model.explain(cells, 0, 1).value
+
+
+def test_explanations_are_printed_as_a_sentence_and_a_short_table():
+    parts = {f"c{k}": 10.0 - k for k in range(11)}
+    evidence = dict.fromkeys(parts, 2.5)
+    why = Explanation("income", 12.0, 10.0, 65.0, parts, evidence, "Shapley")
+    lines = str(why).splitlines()
+    assert lines[0] == why.sentence
+    assert lines[1].split() == ["column", "value", "contribution"]
+    assert lines[2].split() == ["c0", "2.5", "+10"]
+    assert len(lines) == 2 + 8 + 1
+    assert lines[-1].split() == ["3", "more", "+3"], "2 + 1 + 0"
+    assert max(map(len, lines[1:])) <= 60

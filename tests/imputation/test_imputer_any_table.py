@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from imputation.mixed_tables import light, linear
 
 from vfg.modelfile import dumps, loads
+from vfg.sklearn import VFGImputer
 
 CELLS = {
     "float": st.floats(-1e6, 1e6, width=32),
@@ -59,18 +60,21 @@ def check_everything(imputer, frame):
     assert pickle.loads(pickle.dumps(imputer)).transform(frame).equals(filled)
 
 
+@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
 @given(frames())
 @settings(max_examples=15)
 def test_any_table_has_an_answer(frame):
     check_everything(linear(), frame)
 
 
+@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
 @given(frames(fewest=20))
 @settings(max_examples=3)
 def test_any_table_has_a_nonlinear_answer(frame):
     check_everything(light(), frame)
 
 
+@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
 @pytest.mark.slow
 @given(frames(fewest=20))
 @settings(max_examples=40)
@@ -127,3 +131,20 @@ def test_models_keep_the_zone_of_their_dates():
     answers = [kept.infer({"when": one}) for one in (noon, noon.tz_convert("UTC").to_pydatetime())]
     assert answers[0].mean["hour"] == answers[1].mean["hour"]
     assert answers[1].mean["when"] == np.datetime64("2021-03-29T12:00")
+
+
+def test_objects_of_which_none_is_observed_are_not_filled_and_warned_of():
+    table = pd.DataFrame({"a": np.arange(30.0), "note": pd.Series([None] * 30, dtype=object)})
+    table.loc[3, "a"] = np.nan
+    imputer = VFGImputer(bend=False, keep_empty_features=True).fit(table)
+    assert imputer.schema_["note"].name == "empty"
+    with pytest.warns(UserWarning, match="column 'note' are not filled: no cell was observed"):
+        filled = imputer.transform(table)
+    assert filled["note"].isna().all()
+    assert filled["a"].notna().all()
+    later = table.assign(note="seen")
+    assert imputer.transform(later)["note"].eq("seen").all(), "later cells are kept, whatever kind"
+    loaded = loads(dumps(imputer.model_))
+    assert loaded.encoding.schema["note"].name == "empty"
+    numbers = table.assign(note=np.nan)
+    assert VFGImputer(bend=False).fit(numbers).schema_["note"].name == "continuous"

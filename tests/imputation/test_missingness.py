@@ -324,6 +324,24 @@ def test_one_column_that_hides_itself_is_told_from_one_that_others_hide(seed):
         assert find(table, by_logits(logits, seed)).slopes is None
 
 
+@pytest.mark.parametrize("beside", [0.0, 0.1])
+def test_cells_missing_at_random_beside_a_column_do_not_change_why_it_is(beside):
+    """Other columns with cells missing completely at random say nothing about the first one."""
+    found = {"own": 0, "others": 0}
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        table = generator.normal(size=(600, 2)) @ generator.normal(size=(2, 5))
+        table = table / table.std(0) + 0.3 * generator.normal(size=table.shape)
+        random = np.random.default_rng([seed, 2]).random(table.shape) < beside
+        random[:, 0] = False
+        for name, logits in (("own", 1.5 * table[:, 0]), ("others", 1.5 * table[:, 1])):
+            slopes = find(table, by_logits(logits, seed) | random).slopes
+            found[name] += slopes is not None
+            assert slopes is None or bool((slopes[1:] == 0.0).all())
+    assert found["own"] >= 3, found
+    assert found["others"] == 0, found
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_slopes_of_opposite_signs_are_found(seed):
     table = exchangeable(1500, seed)
@@ -405,3 +423,23 @@ def test_a_range_that_ends_at_a_pile_of_cells_is_kept():
     imputer = VFGImputer(bend=False, missingness="self", random_state=0).fit(masked)
     assert imputer.transform(masked).min() >= -0.3
     assert (imputer.model_.slopes < -0.3).all()
+
+
+def test_sensitivities_are_printed_as_a_table():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(60, 1)) * [[1.0, 2.0]] + 0.1 * generator.normal(size=(60, 2))
+    table[::5, 1] = np.nan
+    imputer = VFGImputer(bend=False, random_state=0).fit(table)
+    result = imputer.sensitivity(
+        table, [-1, 0, 1], statistic=lambda filled: (filled[:, 1].mean(), 0.1), n=3
+    )
+    lines = str(result).splitlines()
+    assert lines[0].split() == ["column", "shift", "filled", "low", "high", "mean"]
+    assert len(lines) == 1 + 3 + 3
+    assert lines[1].split()[:2] == ["1", "-1"]
+    numbers = [float(word) for word in lines[1].split()[2:]]
+    expected = [x[0, 0] for x in (result.filled, result.low, result.high, result.means)]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-4)
+    estimate = float(np.ravel(result.pooled[2].estimate)[0])
+    assert lines[6].split()[:2] == ["statistic", "1"]
+    assert float(lines[6].split()[2]) == pytest.approx(estimate, rel=1e-4)

@@ -328,3 +328,36 @@ def test_whole_numbers_and_few_values_can_be_switched_off(fitted):
     assert set(off.sample(table, 1)[0]["dose"]) > {0.5, 1.0, 2.0}
     some = VFGImputer(**linear, schema={"year": "continuous"}).fit(table)
     assert [some.schema_[k].name for k in ("year", "dose")] == ["continuous", "few valued"]
+
+
+@pytest.mark.parametrize("settings", [{"bend": False, "random_state": 0}, QUICK])
+def test_few_whole_numbers_are_filled_with_whole_numbers_in_frames(settings):
+    """Grades that little predicts: their means have less squared error, but are no grades."""
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame({"grade": generator.integers(1, 6, 150).astype(float)})
+    table["other"] = 0.3 * table["grade"] + generator.normal(size=150)
+    table = table.mask(generator.random(table.shape) < 0.2)
+    imputer = VFGImputer(**settings).fit(table)
+    assert imputer.schema_["grade"].name == "few valued"
+    filled = imputer.transform(table)["grade"]
+    assert (filled % 1.0 == 0.0).all()
+    assert filled.dtype == float
+    gaps = table["grade"].isna()
+    expected = imputer.model_.infer(table, ["grade"]).mean["grade"]
+    np.testing.assert_array_equal(filled[gaps], np.round(expected[gaps]))
+    low, high = (end["grade"] for end in imputer.predict_interval(table, 0.2))
+    assert ((low <= filled) & (filled <= high)).all()
+    assert set(low) | set(high) <= {1.0, 2.0, 3.0, 4.0, 5.0}, "ends are values that occur"
+    loaded = loads(dumps(imputer.model_))
+    np.testing.assert_array_equal(loaded.fill(table)["grade"], filled)
+
+
+def test_few_whole_numbers_of_arrays_keep_their_means():
+    generator = np.random.default_rng(0)
+    table = generator.integers(1, 6, (150, 2)).astype(float)
+    table[generator.random(table.shape) < 0.2] = np.nan
+    plain = VFGImputer(bend=False, random_state=0).fit_transform(table)
+    assert (plain % 1.0 != 0.0).any()
+    frame = pd.DataFrame(table, columns=["a", "b"])
+    off = VFGImputer(bend=False, discrete=False, random_state=0).fit_transform(frame)
+    assert (off % 1.0 != 0.0).to_numpy().any()

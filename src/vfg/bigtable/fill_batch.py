@@ -12,11 +12,10 @@ from torch import Tensor
 from vfg.bigtable.formats import Dialect
 from vfg.bigtable.type_inference import cast_layout, cast_text, format_layout, mark_missing
 from vfg.bigtable.writing import format_like
-from vfg.imputation.missing_cells import MissingCells, ParameterDraws
+from vfg.imputation.missing_cells import MissingCells, ParameterDraws, know_of_empty_columns
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.settings import SEEDS, check_count, check_estimate, check_share
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import central_levels
 from vfg.tables.frames import open_table as opened
 from vfg.tables.frames import quote
 from vfg.tables.schema import (
@@ -25,6 +24,7 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    Empty,
     Identifier,
     Integer,
 )
@@ -267,6 +267,7 @@ class _Part:
         self.model, self.batch = model, batch
         self.names = model_columns(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
+        know_of_empty_columns(model)  # reports of jobs name them
         self.cells = MissingCells(model, _typed(model, batch, self.types), first_row)
 
     def expected(self, filling: Filling) -> list[Any]:
@@ -274,7 +275,8 @@ class _Part:
         estimates = self.cells.estimates(filling.estimate, filling.seed)
         columns = self._with_others(self._filled(estimates))
         if filling.level is not None:
-            ends = self.cells.quantiles(central_levels(filling.level), filling.seed)
+            own = filling.estimate, filling.seed
+            ends = self.cells.intervals(filling.level, filling.seed, *own)
             low, high = (self._filled(end, are_ends=True) for end in ends)
             for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
@@ -354,6 +356,8 @@ def _fill_type(field: Any, specs: dict[str, ColumnSpec]) -> Any:
     if field.name not in specs or not pa.types.is_null(field.type):
         return field
     spec = specs[field.name]
+    if isinstance(spec, Empty):
+        return field
     categories = getattr(spec, "categories", None)
     if categories:
         return field.with_type(pa.array(list(categories)).type)
@@ -369,7 +373,7 @@ def _check_kinds(model: TableModel, schema: Any, names: Sequence[str]) -> None:
     columns = opened(empty, model.encoding.missing_values)
     for place, (name, spec) in enumerate(zip(names, model.encoding.schema.values(), strict=True)):
         storage = columns.column(place).storage
-        if not isinstance(spec, FITTING[storage]):
+        if not isinstance(spec, (Empty, *FITTING[storage])):
             raise ValueError(
                 f"the column {name!r} was {spec.name} in fitting, but now holds "
                 f"{schema.field(name).type}; convert it, or remove the cells that do not fit"

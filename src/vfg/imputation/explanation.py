@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SIMILAR = 5
 """How many training rows are listed."""
+LISTED = 8
+"""Contributions that a printed explanation lists, the largest; the others are summed."""
 NAMED = 3
 """How many contributions the sentence names."""
 ROUNDED = 1e-4
@@ -94,6 +96,19 @@ class Explanation:
         else:
             start = f"without evidence it would be {self.show_level(self.start)}"
         return f"{self.column} is filled with {show_value(self.value)}, {because}; {start}."
+
+    def __str__(self) -> str:
+        """The sentence, and the largest contributions."""
+        lines = [self.sentence, f"{'column':<24}{'value':>16}{'contribution':>16}"]
+        sizes = list(self.contributions.items())
+        for name, size in sizes[:LISTED]:
+            value = show_value(self.evidence[name])
+            lines.append(f"{str(name)[:23]:<24}{value[:15]:>16}{self.show_signed(size):>16}")
+        left = sum(size for _, size in sizes[LISTED:])
+        if len(sizes) > LISTED:
+            words = f"{len(sizes) - LISTED} more"
+            lines.append(f"{words:<40}{self.show_signed(left):>16}")
+        return "\n".join(lines)
 
     def show(self, size: float) -> str:
         """A difference on the axis of `start` and `total` in words."""

@@ -35,7 +35,6 @@ from vfg.imputation.settings import (
     to_python,
 )
 from vfg.imputation.table_model import TableModel, answering_device, as_frame
-from vfg.inference.variables import central_levels
 from vfg.inputs import as_weights
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask
@@ -172,7 +171,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             that are no words stand in backticks, columns of arrays are x0, x1 and so on, dates
             stand in quotes and differ by days. Rows whose observed cells contradict are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
-            and those with few different values, whose draws are such values, are recognised.
+            and those with few different values, whose draws are such values, are recognised. Up to
+            ten whole values are filled with whole numbers in frames; in arrays with one of them
+            where that is as good in squared error, else with means.
         bend: whether nonlinear members are trained; without, fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
             members are trained; "balanced" trains none where they promise little. "best" takes
@@ -430,7 +431,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every missing value.
 
-        Observed cells are their own ends. Columns of categories have the category that `transform`
+        An interval contains what `transform` fills in, whose limits its ends have, too: evidence
+        beyond the observed range does not move it further than the range. Observed cells are their
+        own ends. Columns of categories have the category that `transform`
         fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
         position of a row in X; those of a linear model alone are closed forms.
 
@@ -448,7 +451,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_share("level", level)
         cells = MissingCells(self.model_, self._table(X, reset=False))
-        ends = cells.quantiles(central_levels(level), as_seed(random_state))
+        ends = cells.intervals(level, as_seed(random_state), *self._estimate)
         low, high = self._tables(cells, ends, are_ends=True)
         return low, high
 
@@ -521,7 +524,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_count("n", n, 2)
         shifts, seed = check_shifts(delta), as_seed(random_state)
         cells = MissingCells(self.model_, self._table(X, reset=False))
-        ends = cells.quantiles(central_levels(level), seed)
+        ends = cells.intervals(level, seed)
         summary = cells.shifted_means(torch.stack([cells.means(), *ends]), shifts)
         if statistic is None:
             return Sensitivity(shifts, *summary)
@@ -725,10 +728,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             seed=as_seed(self.random_state),
         )
 
+    @property
+    def _estimate(self) -> tuple[str, int]:
+        """What missing cells are filled with, and the seed of its draws."""
+        check_estimate(self.estimate)
+        return self.estimate, as_seed(self.random_state) if self.estimate == "median" else 0
+
     def _fill(self, table: Table) -> Any:
         """The table with means or medians in its missing cells."""
-        check_estimate(self.estimate)
-        chosen = self.estimate, as_seed(self.random_state) if self.estimate == "median" else 0
+        chosen = self._estimate
         numbers = isinstance(table, ArrayTable) and table.array.dtype.kind == "f"
         if not numbers or table.rows <= ROWS_OF_A_PART:
             cells = MissingCells(self.model_, table)

@@ -24,10 +24,12 @@ from vfg.imputation.parameter_draws import (
     draw_entries,
 )
 from vfg.inference.answers import as_row_ids
+from vfg.inference.variables import central_levels
 from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
 from vfg.tables.frames import Table, quote
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, outer_values
+from vfg.tables.schema import Empty
 from vfg.utils.random import normal, uniform
 
 if TYPE_CHECKING:
@@ -44,8 +46,17 @@ COPIES, COPY_SEEDS = 16, 7919
 a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
-WARNED_OF_IDENTIFIERS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
+NEVER_OBSERVED = "are not filled: no cell was observed in fitting, so nothing tells what it holds"
+ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
+WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
 """Models, and the columns that their users know to stay missing."""
+
+
+def know_of_empty_columns(model: TableModel) -> None:
+    """Do not warn of columns without a cell, since users learn of them otherwise."""
+    schema = model.encoding.schema
+    known = WARNED_OF_COLUMNS.setdefault(model, [])
+    known += [k for k, spec in schema.items() if isinstance(spec, Empty) and k not in known]
 
 
 def _departures(model: TableModel, posterior: Posterior) -> Departures:
@@ -95,7 +106,7 @@ class MissingCells:
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
         self.ids = ids[chosen]
-        self._warn_of_identifiers()
+        self._warn_of_unfilled()
         if model.constraint_set is not None:
             model.constraint_set.check(table, first_row)
 
@@ -108,19 +119,21 @@ class MissingCells:
         cells.model, cells.values, cells.observed, cells.ids = model, values, observed, ids
         return cells
 
-    def _warn_of_identifiers(self) -> None:
-        known = WARNED_OF_IDENTIFIERS.setdefault(self.model, [])
-        parts = enumerate(self.model.encoding.parts.items())
-        left = [
-            label
-            for place, (label, part) in parts
-            if not (part.fillable or part.empty or label in known) and self.missing[:, place].any()
-        ]
-        if left:
-            known += left
+    def _warn_of_unfilled(self) -> None:
+        """Warn once of columns whose missing cells are not filled, whatever is observed."""
+        known = WARNED_OF_COLUMNS.setdefault(self.model, [])
+        encoding = self.model.encoding
+        reasons: dict[str, list[Label]] = {}
+        for place, (label, part) in enumerate(encoding.parts.items()):
+            is_empty = isinstance(encoding.schema[label], Empty)
+            left = is_empty or not (part.fillable or part.empty)
+            if left and label not in known and self.missing[:, place].any():
+                reasons.setdefault(NEVER_OBSERVED if is_empty else ALL_DIFFERENT, []).append(label)
+                known.append(label)
+        for reason, labels in reasons.items():
             warnings.warn(
-                f"missing values of column {quote(left)} stay missing: nearly every cell is "
-                "different, as in identifiers or free text; leave it out to avoid this warning",
+                f"missing values of column {quote(labels)} {reason}; leave it out to avoid this "
+                "warning",
                 stacklevel=4,
             )
 
@@ -132,7 +145,11 @@ class MissingCells:
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if model.is_stacked else None
-        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+        tilt = tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+        if drawn is None:
+            shift = model.range_shift(tilt.centre, self.values, self.observed)
+            tilt = replace(tilt, centre=tilt.centre + shift)
+        return tilt
 
     def moves(self, place: int) -> bool:
         """Whether a modelled column of the first row moves because it is missing."""
@@ -241,6 +258,7 @@ class MissingCells:
             draws = departures.draw(*given, means, plain, chosen, shares, numbers)
         else:
             draws = draw_entries(parameters, *rows, levels, chosen, numbers)
+            draws = draws + model.linear_shift(*rows, self.ids)
             prediction = model.predictions(*rows, self.ids)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
@@ -263,6 +281,20 @@ class MissingCells:
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
         ends = torch.where(model.unordered, self.means(), ends)
         return model.quantiles_with_relations(ends, levels, *table)
+
+    def intervals(self, level: float, seed: int, estimate: str = "mean", own: int = 0) -> Tensor:
+        """Ends of central intervals, which contain the estimates, `(2, rows, columns)`.
+
+        Estimates are those of `estimates`, with the seed `own`. Means of skewed draws, and of those
+        at the few values of a column, may lie outside of central intervals.
+        """
+        ends = self.quantiles(central_levels(level), seed)
+        filled = self.estimates(estimate, own)
+        wider = torch.stack([ends[0].minimum(filled), ends[1].maximum(filled)])
+        for at, values in self.model.few_valued.items():
+            for side in range(2):
+                wider[side, :, at] = outer_values(wider[side, :, at], torch.tensor(values), side)
+        return torch.where(self.model.unordered | self.observed, ends, wider)
 
     @property
     def numeric(self) -> Tensor:

@@ -281,6 +281,19 @@ class Sensitivity:
     means: Array
     pooled: tuple[Pooled, ...] = ()
 
+    def __str__(self) -> str:
+        lines = [f"{'column':<24}{'shift':>8}{'filled':>12}{'low':>12}{'high':>12}{'mean':>12}"]
+        for place, column in enumerate(self.columns):
+            for row, shift in enumerate(self.delta):
+                numbers = [x[row, place] for x in (self.filled, self.low, self.high, self.means)]
+                shown = "".join(f"{number:>12.5g}" for number in numbers)
+                lines.append(f"{str(column)[:23]:<24}{shift:>8.3g}{shown}")
+        for shift, one in zip(self.delta, self.pooled, strict=False):
+            pairs = zip(np.ravel(one.estimate), np.ravel(one.std), strict=True)
+            shown = ", ".join(f"{estimate:.5g} ± {error:.2g}" for estimate, error in pairs)
+            lines.append(f"{'statistic':<24}{shift:>8.3g}  {shown}")
+        return "\n".join(lines)
+
 
 def check_shifts(delta: Any) -> tuple[float, ...]:
     """Shifts as numbers; refuses anything else, and none."""
@@ -366,7 +379,9 @@ def _judge_columns(
     if is_explained and offsets is not None:
         alone = _evidence_of_rivals(values, observed, chosen, None)
         rivals = np.maximum(alone, masks + rivals.clip(0.0))
-    chance = _chances(fit.by_column, rivals + DOUBT)
+    # Columns without evidence of either say nothing about why cells of others are missing.
+    told, chance = np.maximum(fit.by_column, rivals) > COLUMN_MARGIN, np.zeros(len(chosen))
+    chance[told] = _chances(fit.by_column[told], rivals[told] + DOUBT)
     found = (chance > 0.5) & (fit.by_column > COLUMN_MARGIN)
     if not found.any():
         return None

@@ -495,19 +495,15 @@ class _World:
         """Warn of values that the table hardly has, alone or given the causes of the column."""
         for name, cells in self.settings.items():
             variable = self.variables[name]
-            if variable.kind == "date":
+            outside = [c for c in cells if variable.describe_range(c)]
+            if outside:
+                known = variable.describe_range(outside[0])
+                warnings.warn(
+                    f"do sets {name!r} to {outside[0]}, but {known}; what follows is extrapolated",
+                    stacklevel=4,
+                )
                 continue
-            if variable.kind in ("number", "integer"):
-                outside = [c for c in cells if not variable.low <= float(c) <= variable.high]
-                if outside:
-                    warnings.warn(
-                        f"do sets {name!r} to {outside[0]}, but the table has values from "
-                        f"{variable.show_number(variable.low)} to "
-                        f"{variable.show_number(variable.high)}; what follows is extrapolated",
-                        stacklevel=4,
-                    )
-                    continue
-            message = self._overlap_warning(name)
+            message = "" if variable.kind == "date" else self._overlap_warning(name)
             if message:
                 warnings.warn(message, stacklevel=4)
 

@@ -47,6 +47,8 @@ class Variable:
         categories: what a choice can be.
         idle: whether it is constant in training, and so no evidence.
         place: its position among the columns of the leaf.
+        layout: how the table wrote dates that are not in ISO form, as their order and mark: `dmy.`
+            for 31.12.2020.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Variable:
     categories: tuple[Any, ...] = ()
     idle: bool = False
     place: int = 0
+    layout: str = ""
 
     @property
     def step(self) -> float:
@@ -97,6 +100,8 @@ class Variable:
             ValueError: 'age' takes a whole number such as 0, but got 'old'
             >>> Variable("zip", "choice", "zip", categories=("00701", "10115")).parse("00701")
             '00701'
+            >>> Variable("day", "date", "day", layout="dmy/").parse("4/3/2021")
+            '2021-03-04'
         """
         if self.kind == "choice":
             return self._choice(text)
@@ -117,6 +122,22 @@ class Variable:
         if self.kind == "choice":
             return math.nan
         return days_of(np.array([value], "M8[us]"))[0] if self.kind == "date" else float(value)
+
+    def describe_range(self, value: Value) -> str:
+        """The range of the table if a value lies outside of it, else nothing.
+
+        Example:
+            >>> Variable("age", "integer", "age", 18.0, 90.0).describe_range(200)
+            'the table has values from 18 to 90'
+        """
+        if self.kind == "choice" or self.idle:
+            return ""
+        if getattr(value, "tzinfo", None) is not None:
+            value = value.replace(tzinfo=None)  # hours do not matter here
+        if self.low <= self.number_of(value) <= self.high:
+            return ""
+        low, high = map(self.show_number, (self.low, self.high))
+        return f"the table has values from {low} to {high}"
 
     def value_of(self, number: float) -> Value:
         """The value at a place of the axis, the inverse of `number_of`.
@@ -196,13 +217,32 @@ class Variable:
         if isinstance(text, int | float):
             return self.value_of(float(text))
         try:
-            moment = np.datetime64(str(text).strip().replace(" ", "T"))
+            moment = np.datetime64(_as_iso(str(text).strip(), self.layout).replace(" ", "T"))
         except ValueError:
             moment = np.datetime64("NaT")
         if np.isnat(moment):
             example = self.show(self.middle)
             raise ValueError(f"{self.name!r} takes a date such as {example}, but got {text!r}")
         return str(moment)
+
+
+def _as_iso(text: str, layout: str) -> str:
+    """A date in the layout of a table as ISO text; other texts as they are.
+
+    Example:
+        >>> _as_iso("12/31/2020 9:30", "mdy/"), _as_iso("2020-12-31", "mdy/")
+        ('2020-12-31 09:30', '2020-12-31')
+    """
+    order, mark = layout[:3], re.escape(layout[3:])
+    if sorted(order) != ["d", "m", "y"]:
+        return text
+    digits = {"d": "[0-9]{1,2}", "m": "[0-9]{1,2}", "y": "[0-9]{4}"}
+    date = mark.join(f"(?P<{part}>{digits[part]})" for part in order)
+    found = re.fullmatch(f"{date}(?:[ T](?P<hour>[0-9]{{1,2}})(?P<rest>:.*))?", text)
+    if found is None:
+        return text
+    clock = f" {int(found['hour']):02d}{found['rest']}" if found["hour"] else ""
+    return f"{found['y']}-{int(found['m']):02d}-{int(found['d']):02d}{clock}"
 
 
 def _ungroup(text: str) -> str:

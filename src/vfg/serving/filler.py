@@ -16,7 +16,7 @@ from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import KINDS
-from vfg.imputation.table_model import TableModel
+from vfg.imputation.table_model import ROUNDING, TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
 from vfg.model import VFG
 from vfg.serving.modules import (
@@ -31,7 +31,7 @@ from vfg.serving.modules import (
 )
 from vfg.tables.categorical import CategoricalEncoding
 from vfg.tables.cells import Array
-from vfg.tables.numeric import KNOTS, NormalScores
+from vfg.tables.numeric import KNOTS, NormalScores, outer_values
 from vfg.training.model_stack import repeat_columns
 
 
@@ -262,12 +262,24 @@ class NearestEntries(nn.Module):
         super().__init__()
         self.nearest = NearestValues(list(values.values()))
         self.scatter = Scatter(list(values), columns)
+        for k, own in enumerate(values.values()):
+            self.register_buffer(f"values{k}", torch.tensor(own, dtype=torch.float64))
 
     def forward(self, table: Tensor, observed: Tensor) -> Tensor:
         if not self.scatter.places:
             return table
         nearest = self.nearest(table[:, self.scatter.places])
         return torch.where(observed, table, self.scatter(table, nearest))
+
+    def outer(self, ends: Tensor, observed: Tensor, side: int) -> Tensor:
+        """Ends of intervals with the nearest values outside of them."""
+        if not self.scatter.places:
+            return ends
+        parts = [
+            outer_values(ends[:, place], self.get_buffer(f"values{k}"), side)
+            for k, place in enumerate(self.scatter.places)
+        ]
+        return torch.where(observed, ends, self.scatter(ends, torch.stack(parts, dim=1)))
 
 
 class Filler(nn.Module):
@@ -311,6 +323,8 @@ class Filler(nn.Module):
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
         self.register_buffer("tilted_range", model.tilted_range)
+        ends = torch.tensor([[-ROUNDING], [ROUNDING]], dtype=torch.float64)
+        self.register_buffer("observed_range", model.observed_range + ends)
         self._set_values(model)
         self._set_categories(model, kinds)
 
@@ -402,7 +416,9 @@ class Filler(nn.Module):
         filled = self.decoder(cells, estimates, codes)
         if not self.has_intervals:
             return (filled,)
-        ends = self._ends(values, observed, linear, posterior, shift)
+        low, high = self._ends(values, observed, linear, posterior, shift)
+        wider = low.minimum(estimates), high.maximum(estimates)
+        ends = [self.at_any_values.outer(end, observed, side) for side, end in enumerate(wider)]
         return filled, *(self.decoder(cells, end, codes) for end in ends)
 
     def _predict(
@@ -450,6 +466,12 @@ class Filler(nn.Module):
 
     def _within_range(self, means: Tensor) -> Tensor:
         return means.clamp(*self.get_buffer("usual_range"))
+
+    def _moves(self, values: Tensor, observed: Tensor) -> Tensor:
+        """Which missing entries have evidence beyond its range; see `Ensemble.range_shift`."""
+        low, high = self.get_buffer("observed_range")
+        beyond = observed & ((values < low) | (values > high))
+        return (beyond.to(values.dtype).sum(1, keepdim=True) > 0.0) & ~observed
 
     def _follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
         return table if self.relations is None else self.relations.follow(table, values, observed)
@@ -512,6 +534,7 @@ class Filler(nn.Module):
         spread = torch.where(observed, 0.0, self.linear.deviations(posterior))
         spread = torch.where(self.get_buffer("unordered"), 0.0, spread)
         spread = spread if self.relations is None else self.relations.narrow(spread, observed)
+        linear = torch.where(self._moves(values, observed), self._within_range(linear), linear)
         centre, ends = self._follow(linear, values, observed), []
         for side in (-1.0, 1.0):
             end = centre + side * self.get_buffer("steps") * spread

@@ -7,6 +7,7 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    Empty,
     FewValued,
     Identifier,
     Integer,
@@ -26,6 +27,7 @@ __all__ = [
     "Categorical",
     "Ordinal",
     "Date",
+    "Empty",
     "Identifier",
     "Encoding",
 ]

@@ -26,6 +26,7 @@ from vfg.tables.schema import (
     ColumnSpec,
     Continuous,
     Date,
+    Empty,
     Identifier,
     Integer,
     Ordinal,
@@ -157,7 +158,11 @@ class Encoding:
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column, weights) for column in columns]
         dtypes = [opened.dtype_name(position) for position in range(len(columns))]
-        frame = None if opened.library is None else {"library": opened.library, "dtypes": dtypes}
+        frame = None
+        if opened.library is not None:
+            frame = {"library": opened.library, "dtypes": dtypes}
+            # Floats of frames may be integers with gaps; arrays of floats are numbers.
+            parts = [p.rounding_few() if isinstance(p, NumericEncoding) else p for p in parts]
         return cls(schema, _with_joint_codes(parts, columns, weights), missing_values, frame)
 
     def encode(self, table: Any) -> tuple[Array, Mask]:
@@ -386,6 +391,8 @@ def _fit_column(spec: ColumnSpec, column: Column, weights: Array | None) -> Colu
         return NumericEncoding.fit(spec, column, weights)
     if isinstance(spec, Identifier):
         return IdentifierEncoding()
+    if isinstance(spec, Empty):
+        return NumericEncoding(empty=True)
     known = (False, True) if isinstance(spec, Boolean) else getattr(spec, "categories", ())
     categories = tuple(known or ())
     places = category_indices(column, categories)

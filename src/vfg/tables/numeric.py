@@ -253,6 +253,11 @@ class NumericEncoding(ColumnEncoding):
             changes |= {"high_reach": high, "greatest": high + BEYOND_REACH * self.deviation}
         return replace(self, **changes) if changes else self  # type: ignore[arg-type]
 
+    def rounding_few(self) -> NumericEncoding:
+        """The same encoding, whose cells are filled with whole numbers if it has few, all whole."""
+        has_whole = self.values is not None and all(value.is_integer() for value in self.values)
+        return replace(self, decimals=0) if has_whole else self
+
     def widened(self, spec: Any, column: Column) -> NumericEncoding:
         """The same encoding with a range that contains the cells of a further column, too."""
         numbers = read_numbers(column, self.clock)[~column.missing]
@@ -269,7 +274,8 @@ class NumericEncoding(ColumnEncoding):
             greatest = None if self.greatest is None else max(self.greatest, float(highest))
             changes |= {"ceiling": float(highest), "greatest": greatest}
         decimals = self.decimals
-        if decimals is not None and not isinstance(spec, Whole):
+        stays = self.values is not None and decimals == 0 and bool((numbers % 1.0 == 0.0).all())
+        if decimals is not None and not (stays or isinstance(spec, Whole)):
             own = _decimals(numbers, self.deviation)
             decimals = None if own is None else max(decimals, own)
         near = furthest if furthest <= OUTLYING else self.furthest
@@ -306,6 +312,20 @@ def nearest_values(numbers: Array, values: Array | Sequence[float]) -> Array:
     """
     known = np.asarray(values, dtype=np.float64)
     return np.asarray(known[np.searchsorted((known[1:] + known[:-1]) / 2.0, numbers)])
+
+
+def outer_values(ends: Tensor, values: Tensor, side: int) -> Tensor:
+    """The nearest of some rising values that is not above (side 0) or not below (1) every end.
+
+    Example:
+        >>> values = torch.tensor([1.0, 2.0, 4.0])
+        >>> [outer_values(torch.tensor([2.5, 9.0]), values, side).tolist() for side in (0, 1)]
+        [[2.0, 4.0], [4.0, 4.0]]
+    """
+    apart = ends[..., None] - values
+    if side == 0:
+        return torch.where(apart >= -SAME, values, values[0]).amax(-1)
+    return torch.where(apart <= SAME, values, values[-1]).amin(-1)
 
 
 def read_numbers(column: Column, clock: TimeUnit | None) -> Array:

@@ -69,7 +69,8 @@ class FewValued(Continuous):
 
     Draws, medians and ends of intervals are values that occur. Filled cells are such values where
     that is as good: where it does not increase the squared error of held-out cells by more than
-    2 %. Else they are means.
+    2 %. Else they are means, which are rounded if all values are whole and the table is a frame:
+    its floats may be integers with gaps.
 
     Args:
         bounds: the lowest and the highest value of filled cells; None for the observed one.
@@ -181,10 +182,18 @@ class Identifier(ColumnSpec):
     name: ClassVar[str] = "identifier"
 
 
+@dataclass(frozen=True)
+class Empty(ColumnSpec):
+    """Objects of which none is observed, so that nothing tells what they are: not filled."""
+
+    name: ClassVar[str] = "empty"
+
+
 KINDS: dict[str, type[ColumnSpec]] = {
     kind.name: kind
     for kind in (
-        Continuous, Whole, FewValued, Integer, Boolean, Categorical, Ordinal, Date, Identifier
+        Continuous, Whole, FewValued, Integer, Boolean, Categorical, Ordinal, Date, Identifier,
+        Empty,
     )
 }  # fmt: skip
 """The kinds of columns by name."""
@@ -277,7 +286,16 @@ FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
     "category": (Categorical, Ordinal, Identifier),
     "date": (Date,),
     "duration": (Date,),
-    "empty": (Continuous, Integer, Boolean, Categorical, Ordinal, Date, Identifier),
+    "empty": (
+        Empty,
+        Continuous,
+        Integer,
+        Boolean,
+        Categorical,
+        Ordinal,
+        Date,
+        Identifier,
+    ),
 }
 """The kinds that a column of each storage can be, the one that is inferred first."""
 MOST_VALUES = 10
@@ -302,8 +320,8 @@ class Schema(Mapping[Label, ColumnSpec]):
     dtypes, nullable ones included, are integer; booleans are boolean; strings, and strings mixed
     with numbers, are categorical, but identifiers if there are more than nine and nearly all
     differ; ordered categoricals of pandas are ordinal, all others (and enums) as strings; dates,
-    times and durations are dates; a column of Python objects is what all its cells are; a column
-    without any cell is continuous.
+    times and durations are dates; a column of Python objects is what all its cells are, and empty
+    without any.
 
     Args:
         columns: labels and kinds.
@@ -487,7 +505,8 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
 
 def check_storage(spec: ColumnSpec, column: Column) -> None:
     """Refuse a column that holds what it did not in fitting; an empty one may hold anything."""
-    if not isinstance(spec, FITTING[column.storage]) and not column.missing.all():
+    fits = isinstance(spec, (Empty, *FITTING[column.storage]))
+    if not fits and not column.missing.all():
         raise ValueError(
             f"the column {column.label!r} was {spec.name} in fitting, but now holds "
             f"{column.storage} cells; convert it, or remove the cells that do not fit"

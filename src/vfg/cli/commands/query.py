@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.errors import Command, suggest, usage_errors
+from vfg.cli.errors import Command, print_line, suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
@@ -113,6 +113,35 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
         for variable, part in zip(variables, texts, strict=True):
             evidence[variable.name] = variable.parse(part)
     return evidence
+
+
+def warn_of_range(model: Model, evidence: Mapping[str, Any]) -> None:
+    """Warn of evidence outside of what the table had."""
+    for name, value in evidence.items():
+        variable = model.variables.get(name)
+        known = "" if variable is None else variable.describe_range(value)
+        if known:
+            print_line(
+                f"warning: --given has {name!r} = {value}, but {known}; what follows is "
+                "extrapolated"
+            )
+
+
+def check_effects(model: Model, evidence: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse evidence about effects of what --do sets."""
+    from vfg.inference.interventions import Causes
+
+    if not options:
+        return
+    setting = options["do"]
+    changed = Causes.read(options["dag"], map(str, model.variables)).below(map(str, setting))
+    for name in evidence:
+        if name in changed:
+            raise ValueError(
+                f"{name!r} is given, but it is an effect of {', '.join(map(repr, setting))} and "
+                "changes when --do sets that; leave it out of --given, or give the whole row to "
+                "model.counterfactual(row, do) in Python"
+            )
 
 
 def choose_targets(model: Model, names: Sequence[str], evidence: Mapping[str, Any]) -> list[str]:
@@ -236,6 +265,8 @@ def query(
         options = intervention.parse(loaded, evidence)
         setting = options.get("do", {})
         targets = choose_targets(loaded, infer or [], {**evidence, **setting})
+        check_effects(loaded, evidence, options)
+    warn_of_range(loaded, evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False, **options)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:

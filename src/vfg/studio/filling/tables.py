@@ -17,7 +17,7 @@ from vfg.imputation.answers import axis_numbers
 from vfg.imputation.explanation import Explanation, places_of
 from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.table_model import TableModel
-from vfg.inference.variables import Array, Marginal, Value, Variable, central_levels, days_of
+from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
 from vfg.studio.asking.cards import LEVEL
 from vfg.studio.asking.model import DRAWS, OpenModel
 from vfg.tables.cells import Column
@@ -324,7 +324,7 @@ def _as_missing(model: TableModel, table: Table, place: int, expected: Marginal)
         decoded: Array = axis_numbers(part.decode(model.spread_out(matrix)[:, section]))
         return decoded
 
-    low, high = numbers(cells.quantiles(central_levels(LEVEL), 0)[:, 0]).tolist()
+    low, high = numbers(cells.intervals(LEVEL, 0)[:, 0]).tolist()
     if not cells.moves(places_of(model, label)[0]):
         return replace(expected, low=low, high=high)
     draws, mean = numbers(cells.draws(DRAWS, 0)[:, 0]), float(numbers(cells.means())[0])
