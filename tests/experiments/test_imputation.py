@@ -252,10 +252,10 @@ def test_slow_methods_are_kept_from_large_tables_by_the_rule():
 
 
 README_TASKS = (
-    "missing cells, 7 held-back tables, squared error",
-    "missing cells, 7 held-back tables, absolute error",
-    "cells missing by their own value, 5 held-back tables, squared error",
-    "missing cells, 7 tables for tuning, squared error",
+    "missing cells, 9 held-back tables, squared error",
+    "missing cells, 9 held-back tables, absolute error",
+    "cells missing by their own value, 9 held-back tables, squared error",
+    "missing cells, 8 tables for tuning, squared error",
     "mixed tables, 12 held-back ones, squared error",
     "mixed tables, 12 held-back ones, error rate",
     "mixed tables, 12 held-back ones, log score",
