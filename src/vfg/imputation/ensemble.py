@@ -422,8 +422,8 @@ class Ensemble(CachedModule):
             drawn = concat_leaves(answer.samples(number))
         outlying = self.find_outlying(values, observed).nonzero()[:, 0]
         if len(outlying):
-            rows = values[outlying], observed[outlying], ids[outlying]
-            drawn[:, outlying] += self._clip_of_part(part, *rows, padded=padded)
+            some = values[outlying], observed[outlying], ids[outlying]
+            drawn[:, outlying] += self._clip_of_part(part, *some, padded=padded)
         return drawn
 
     def _part(self, part: int) -> VFG | Mixture | GaussianVFG | RowMixture:

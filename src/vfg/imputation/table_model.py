@@ -1016,7 +1016,7 @@ class TableModel(Ensemble):
 
     def find_outlying(self, values: Tensor, observed: Tensor) -> Tensor:
         low, high = self.observed_range.to(values.device)
-        beyond = (values < low - ROUNDING) | (values > high + ROUNDING)
+        beyond: Tensor = (values < low - ROUNDING) | (values > high + ROUNDING)
         return (observed & beyond).any(1)
 
     def _ends(self, *names: str) -> Tensor:

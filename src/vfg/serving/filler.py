@@ -470,7 +470,7 @@ class Filler(nn.Module):
     def _moves(self, values: Tensor, observed: Tensor) -> Tensor:
         """Which missing entries have evidence beyond its range; see `Ensemble.range_shift`."""
         low, high = self.get_buffer("observed_range")
-        beyond = observed & ((values < low) | (values > high))
+        beyond: Tensor = observed & ((values < low) | (values > high))
         return (beyond.to(values.dtype).sum(1, keepdim=True) > 0.0) & ~observed
 
     def _follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
