@@ -121,12 +121,11 @@ def test_the_linear_model_fills_and_bounds_every_kind_of_column(linear, filler, 
 
 
 def test_rows_far_outside_the_data(linear, filler, table):
-    """Intervals keep to the reach of fills, as those of the imputer do."""
+    """Intervals contain what is filled in, as those of the imputer do."""
     numbers = table.select_dtypes("float").columns
     far = table[:30].copy()
     far[numbers[0]] = 40.0 * table[numbers[0]].abs().max()
     far[numbers[1]] = np.nan
-    assert linear.model_.find_outlying(*linear.model_.encode(far)).all()
     compare(linear, filler, far)
 
 
