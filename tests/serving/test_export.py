@@ -120,6 +120,15 @@ def test_the_linear_model_fills_and_bounds_every_kind_of_column(linear, filler, 
     compare(linear, filler, table[:2].mask(np.ones((2, table.shape[1]), dtype=bool)))
 
 
+def test_rows_far_outside_the_data(linear, filler, table):
+    """Intervals contain what is filled in, as those of the imputer do."""
+    numbers = table.select_dtypes("float").columns
+    far = table[:30].copy()
+    far[numbers[0]] = 40.0 * table[numbers[0]].abs().max()
+    far[numbers[1]] = np.nan
+    compare(linear, filler, far)
+
+
 def test_unseen_categories_are_kept_and_no_evidence(linear, filler, table):
     unseen = table[:20].copy()
     unseen["kind"] = "huge"

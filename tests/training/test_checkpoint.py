@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 import torch
 
 import vfg
+from vfg.training import data
 
 SCRIPT = """
 import hashlib, sys, torch, vfg
@@ -165,3 +167,32 @@ def test_fingerprints_tell_tensors_and_settings_apart():
     ]
     assert len({base, *others}) == 5
     assert len(base) == len(hashlib.sha256().hexdigest())
+
+
+def test_terms_of_an_epoch_are_means_over_all_processes_and_so_are_doubts(monkeypatch):
+    """Two threads stand for two processes, whose tensors are summed when both have come."""
+    barrier, given = threading.Barrier(2, timeout=20.0), []
+
+    def all_reduce(tensor):
+        given.append(tensor.clone())
+        barrier.wait()
+        tensor.copy_(torch.stack(given).sum(0))
+        barrier.wait()
+
+    monkeypatch.setattr(data.dist, "all_reduce", all_reduce)
+    terms = [torch.tensor([1.0, 3.0]), torch.tensor([2.0, -3.0])]
+    finite = [torch.tensor(True), torch.tensor(False)]
+    worlds = [data.World(rank, 2) for rank in range(2)]
+    threads = [
+        threading.Thread(target=world.average, args=(terms[world.rank], finite[world.rank]))
+        for world in worlds
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for own, is_finite in zip(terms, finite, strict=True):
+        assert own.tolist() == [1.5, 0.0]
+        assert not bool(is_finite)
+    data.World(0, 1).average(own, is_finite)
+    assert own.tolist() == [1.5, 0.0]

@@ -435,7 +435,6 @@ class TableAnswer(Answer):
             drawn = self._few.draws(number, self._seed, int(self._row_ids[0]))
         elif not self._padded and model.linear is not None and not model.is_stacked:
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
-            drawn = drawn + model.linear_shift(*table, self._row_ids)
             noise = model.relation_levels(number, self._row_ids, self._seed)
             drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table, noise)
         else:
@@ -652,8 +651,7 @@ class TableAnswer(Answer):
         linear = self._model.linear
         if linear is not None and not self._model.is_stacked:
             levels = self._infer_linear(None).quantile(even_levels(draws).tolist())
-            shift = self._model.linear_shift(*self._given.matrix, self._row_ids)
-            return self._model.spread_out((concat_leaves(levels).cpu() + shift)[:, 0])
+            return self._model.spread_out(concat_leaves(levels)[:, 0].cpu())
         return self._model.spread_out(self._draws(draws)[:, 0])
 
     def _marginal(self, label: Label, matrix: Array, draws: Array, ends: Array) -> Marginal:

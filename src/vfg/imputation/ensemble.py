@@ -12,7 +12,6 @@ import torch
 from scipy import special
 from torch import Tensor, nn
 
-from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
@@ -232,15 +231,6 @@ class Ensemble(CachedModule):
         """Means within the usual range of their columns; all of them where there is none."""
         return means
 
-    def find_outlying(self, values: Tensor, observed: Tensor) -> Tensor:
-        """Which rows have evidence beyond the observed range of its column, `(rows,)`."""
-        return torch.zeros(len(values), dtype=torch.bool, device=values.device)
-
-    def range_shift(self, means: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """How far draws of outlying rows move, so that their means are those within the range."""
-        moving = self.find_outlying(values, observed)[:, None] & ~observed
-        return torch.where(moving, self.within_range(means) - means, 0.0)
-
     @property
     def noisy_relations(self) -> Relations | None:
         """All relations with their noise; None in files of earlier versions, which lack it."""
@@ -302,20 +292,15 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not self.is_stacked:
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            means = self._linear_means(values, observed, ids)
-            moved = concat_leaves(answer.samples(number)) + self.range_shift(
-                means, values, observed
-            )
-            draws = torch.where(observed, values, moved)
+            draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
             noise = self.relation_levels(number, ids, seed)
             draws = self.with_relations(draws, values, observed, noise)
-            return draws, self.predict(values, observed, {"linear": means})
+            return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         draws = values.new_empty(number, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(number).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
-        moved = self.recentre(draws, values, observed, expected)
-        draws = torch.where(observed, values, moved)
+        draws = torch.where(observed, values, self.recentre(draws, expected))
         prediction = self.predict(values, observed, expected)
         stacked = self.stacked(values, observed, expected)
         draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
@@ -376,9 +361,7 @@ class Ensemble(CachedModule):
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
-    def recentre(
-        self, drawn: Tensor, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
-    ) -> Tensor:
+    def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
         """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
         shares, used = self.shares, corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
@@ -388,9 +371,7 @@ class Ensemble(CachedModule):
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
             pooled = pooled + shares[3] * (plain + used * (corrected - plain))
-        centre = self.stacked_means(expected)
-        centre = centre + self.range_shift(centre, values, observed)
-        return centre + self.spread * (drawn - pooled)
+        return self.stacked_means(expected) + self.spread * (drawn - pooled)
 
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
@@ -409,45 +390,18 @@ class Ensemble(CachedModule):
         padded: bool = True,
     ) -> Tensor:
         """Draws of the part at a place of `draws_by_part`; arguments as of `joint_draws`."""
-        model, own = self._part(part), seed * DRAWING_SEEDS + part
+        parts = (*self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models)
+        model, own = parts[part], seed * DRAWING_SEEDS + part
+        assert model is not None
         if isinstance(model, RowMixture):
             share = corrected_share(self.weights)
-            drawn = model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
-        elif isinstance(model, Mixture):
+            return model.samples(values, observed, number, seed=own, ids=ids, corrected=share)
+        if isinstance(model, Mixture):
             direct = self.drawing is not None  # draws of older files stay as they were
             rows = values, observed, number
-            drawn = model.samples(*rows, seed=own, ids=ids, padded=padded, direct=direct)
-        else:
-            answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
-            drawn = concat_leaves(answer.samples(number))
-        outlying = self.find_outlying(values, observed).nonzero()[:, 0]
-        if len(outlying):
-            rows = values[outlying], observed[outlying], ids[outlying]
-            drawn[:, outlying] += self._clip_of_part(part, *rows, padded=padded)
-        return drawn
-
-    def _part(self, part: int) -> VFG | Mixture | GaussianVFG | RowMixture:
-        parts = (*self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models)
-        model = parts[part]
-        assert model is not None
-        return model
-
-    def _clip_of_part(
-        self, part: int, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool
-    ) -> Tensor:
-        """How far the means of a part move when they are clipped, as `average` clips them."""
-        model = self._part(part)
-        if isinstance(model, RowMixture):
-            share = corrected_share(self.weights)
-            plain, corrected, _ = model.means(values, observed, ids)
-            return torch.lerp(self._clip(plain), self._clip(corrected), share)
-        if isinstance(model, Mixture):
-            return self._clip(model.means(values, observed, ids, padded=padded))
-        answer = model.infer(values, observed=observed, row_ids=ids, padded=padded)
-        return self._clip(concat_leaves(answer.mean))
-
-    def _clip(self, means: Tensor) -> Tensor:
-        return means.clamp(*self.reach) - means
+            return model.samples(*rows, seed=own, ids=ids, padded=padded, direct=direct)
+        answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
+        return concat_leaves(answer.samples(number))
 
     # Private.
 
@@ -486,7 +440,8 @@ class Ensemble(CachedModule):
         go through the stacked members.
         """
         if belief is not None:
-            return self.average(list(self._means_by_member(belief).unbind(1)))
+            table = self.stack.scaling.undo(self.stack.sections.join(belief.means)).double()
+            return self.average(list(table.view(len(values), len(self.members), -1).unbind(1)))
         partial = self.has_partial_sections(observed)
         whole, means = ~partial, values.new_empty(values.shape, dtype=torch.float64)
         if bool(whole.any()):
@@ -500,11 +455,6 @@ class Ensemble(CachedModule):
             ]
             means[partial] = self.average([concat_leaves(answer.mean) for answer in answers])
         return means
-
-    def _means_by_member(self, belief: Belief) -> Tensor:
-        """Means of every member from the states of their stack, `(rows, members, columns)`."""
-        table = self.stack.scaling.undo(self.stack.sections.join(belief.means)).double()
-        return table.view(len(table), len(self.members), -1)
 
     def _linear_means(
         self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool = True
@@ -573,17 +523,13 @@ class FewRows:
         if by_members:
             most = max(len(own) for own in by_members.values())
             drawn = self._member_draws(most, seed, ids)
-            if bool(model.find_outlying(self.values, self.observed)):
-                assert self.belief is not None
-                drawn = drawn + model._clip(model._means_by_member(self.belief))[0]
             for part, own in by_members.items():
                 draws[own, 0] = drawn[: len(own), part]
         for part, own in by_part.items():
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        moved = model.recentre(draws, self.values, self.observed, self.expected)
-        draws = torch.where(self.observed, self.values, moved)
+        draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
         if model.forest is not None:
             stacked = model.stacked(self.values, self.observed, self.expected)
             draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)

@@ -431,9 +431,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every missing value.
 
-        An interval contains what `transform` fills in, whose limits its ends have, too: evidence
-        beyond the observed range does not move it further than the range. Observed cells are their
-        own ends. Columns of categories have the category that `transform`
+        An interval contains what `transform` fills in. Fills stop at the observed range, intervals
+        of rows far outside the data do not: they reach from there to what is predicted. Observed
+        cells are their own ends. Columns of categories have the category that `transform`
         fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
         position of a row in X; those of a linear model alone are closed forms.
 

@@ -145,11 +145,7 @@ class MissingCells:
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
         drawn = self._draws(DRAWS, 0) if model.is_stacked else None
-        tilt = tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
-        if drawn is None:
-            shift = model.range_shift(tilt.centre, self.values, self.observed)
-            tilt = replace(tilt, centre=tilt.centre + shift)
-        return tilt
+        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
 
     def moves(self, place: int) -> bool:
         """Whether a modelled column of the first row moves because it is missing."""
@@ -258,7 +254,6 @@ class MissingCells:
             draws = departures.draw(*given, means, plain, chosen, shares, numbers)
         else:
             draws = draw_entries(parameters, *rows, levels, chosen, numbers)
-            draws = draws + model.linear_shift(*rows, self.ids)
             prediction = model.predictions(*rows, self.ids)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
@@ -285,8 +280,9 @@ class MissingCells:
     def intervals(self, level: float, seed: int, estimate: str = "mean", own: int = 0) -> Tensor:
         """Ends of central intervals, which contain the estimates, `(2, rows, columns)`.
 
-        Estimates are those of `estimates`, with the seed `own`. Means of skewed draws, and of those
-        at the few values of a column, may lie outside of central intervals.
+        Estimates are those of `estimates`, with the seed `own`. They may lie outside of central
+        intervals where they stop at the observed range and draws do not, at means of skewed draws,
+        and at those of the few values of a column.
         """
         ends = self.quantiles(central_levels(level), seed)
         filled = self.estimates(estimate, own)

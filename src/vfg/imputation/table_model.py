@@ -75,8 +75,6 @@ MEDIAN_DRAWS = 240
 and 960 have as much; 240 take 1.3 to 1.8 times as long as 60."""
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
-ROUNDING = 1e-6
-"""Deviations by which values on the device of a model may pass those that they were read from."""
 LEAST_WEIGHT = 0.1
 """Sum of the weights per row below which they are likely shares, not counts."""
 
@@ -127,7 +125,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "tilted_range", "observed_range",
+        "tilted_range",
         "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
@@ -806,16 +804,6 @@ class TableModel(Ensemble):
         whole = Prediction.concat([one.cpu() for one in predicted])
         return torch.cat([one.cpu() for one in drawn], dim=1), whole
 
-    @torch.no_grad()
-    def linear_shift(self, values: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
-        """How far draws of the linear model move; see `range_shift`."""
-        shift = torch.zeros(values.shape, dtype=torch.float64)
-        for rows in self.find_outlying(values, observed).nonzero()[:, 0].split(ROWS_AT_ONCE):
-            part = [x[rows].to(self.weights.device) for x in (values, observed, ids)]
-            means = self._linear_means(*part)
-            shift[rows] = self.range_shift(means, *part[:2]).cpu()
-        return shift
-
     @cached_property
     def category_sections(self) -> dict[Label, CategoryColumn]:
         """The columns of categories, by label."""
@@ -953,9 +941,7 @@ class TableModel(Ensemble):
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
             spread = self.deviations_with_relations(spread, observed)
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
-            centre = normal(values, observed)
-            centre = centre + self.range_shift(centre, values, observed)
-            centre = self.with_relations(centre, values, observed)
+            centre = self.with_relations(normal(values, observed), values, observed)
             ends = self._with_categories(centre + steps * spread, values, observed, ids)
             ends = self.at_values(ends, observed)
             return self.quantiles_with_relations(ends, levels, values, observed)
@@ -1021,18 +1007,8 @@ class TableModel(Ensemble):
         ends = self._ends("low_reach", "high_reach")
         return torch.where(ends.isinf(), self.usual_range, ends)
 
-    @cached_property
-    def observed_range(self) -> Tensor:
-        """The least and the greatest observed value, `(2, columns)`."""
-        return self._ends("lowest", "highest")
-
     def within_range(self, means: Tensor) -> Tensor:
         return means.clamp(*self.usual_range.to(means.device))
-
-    def find_outlying(self, values: Tensor, observed: Tensor) -> Tensor:
-        low, high = self.observed_range.to(values.device)
-        beyond = (values < low - ROUNDING) | (values > high + ROUNDING)
-        return (observed & beyond).any(1)
 
     def _ends(self, *names: str) -> Tensor:
         """Two attributes of every column of numbers, standardised, `(2, columns)`."""

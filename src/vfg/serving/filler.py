@@ -16,7 +16,7 @@ from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import KINDS
-from vfg.imputation.table_model import ROUNDING, TableModel
+from vfg.imputation.table_model import TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
 from vfg.model import VFG
 from vfg.serving.modules import (
@@ -323,8 +323,6 @@ class Filler(nn.Module):
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
         self.register_buffer("tilted_range", model.tilted_range)
-        ends = torch.tensor([[-ROUNDING], [ROUNDING]], dtype=torch.float64)
-        self.register_buffer("observed_range", model.observed_range + ends)
         self._set_values(model)
         self._set_categories(model, kinds)
 
@@ -467,12 +465,6 @@ class Filler(nn.Module):
     def _within_range(self, means: Tensor) -> Tensor:
         return means.clamp(*self.get_buffer("usual_range"))
 
-    def _moves(self, values: Tensor, observed: Tensor) -> Tensor:
-        """Which missing entries have evidence beyond its range; see `Ensemble.range_shift`."""
-        low, high = self.get_buffer("observed_range")
-        beyond = observed & ((values < low) | (values > high))
-        return (beyond.to(values.dtype).sum(1, keepdim=True) > 0.0) & ~observed
-
     def _follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
         return table if self.relations is None else self.relations.follow(table, values, observed)
 
@@ -534,7 +526,6 @@ class Filler(nn.Module):
         spread = torch.where(observed, 0.0, self.linear.deviations(posterior))
         spread = torch.where(self.get_buffer("unordered"), 0.0, spread)
         spread = spread if self.relations is None else self.relations.narrow(spread, observed)
-        linear = torch.where(self._moves(values, observed), self._within_range(linear), linear)
         centre, ends = self._follow(linear, values, observed), []
         for side in (-1.0, 1.0):
             end = centre + side * self.get_buffer("steps") * spread
