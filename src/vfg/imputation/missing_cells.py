@@ -302,12 +302,12 @@ class MissingCells:
 
         They satisfy the constraints; ends of intervals do so as far as they can.
         """
-        whole = np.zeros((self.table.rows, self.model.encoding.width))
-        whole[self.rows] = self.model.spread_out(matrix)
-        fills, known = (
-            self.model.encoding.decode_cells(whole, self.table),
-            self.model.constraint_set,
-        )
+        encoding, known = self.model.encoding, self.model.constraint_set
+        # By column, as cells are decoded and columns are modelled in any order.
+        whole = np.zeros((encoding.width, self.table.rows))
+        for column, values in zip(self.model.columns, matrix.numpy().T, strict=True):
+            whole[column, self.rows] = values
+        fills = encoding.decode_cells(whole.T, self.table)
         if known is not None:
             fills = known.enforce(fills, self.table, are_ends=are_ends)
         return self.table.replace_cells(fills)

@@ -12,7 +12,7 @@ import pytest
 from bigtable.tables_on_disk import mixed, model_of_mixed
 
 import vfg
-from vfg.bigtable import Filling, impute, write_table
+from vfg.bigtable import Filling, impute, job, write_table
 from vfg.bigtable.engines import FillTask
 
 ROWS, SHARD = 1000, 150
@@ -66,6 +66,18 @@ def test_shards_are_those_of_one_process(files, model, tmp_path):
     assert len(engine.runs) == (7 if files[0].suffix == ".parquet" else 3)
 
 
+def test_the_first_process_reads_no_shard_that_workers_wrote(files, model, tmp_path, monkeypatch):
+    """Digests come from the workers, else one process would read all that the others write."""
+    impute(files, model, tmp_path / "local", shard_rows=SHARD)
+    monkeypatch.setattr(job, "digest_file", None)
+    impute(files, model, tmp_path / "data", shard_rows=SHARD, engine=InProcess())
+    local, data = (
+        json.loads((tmp_path / name / "_manifest.json").read_text()) for name in ("local", "data")
+    )
+    assert len(data["digests"]) == 7
+    assert data["digests"] == local["digests"]
+
+
 def test_files_that_workers_do_not_reach_are_read_here(files, model, tmp_path):
     engine = InProcess(shared=False)
     told = impute(files, model, tmp_path / "out", shard_rows=SHARD, engine=engine)
@@ -105,14 +117,17 @@ def ray_job(arguments, code=0, name="dying_worker.py"):
 
 @pytest.mark.slow
 def test_ray_data_has_the_bytes_of_one_process_though_a_worker_dies(files, model, tmp_path):
+    """kill -9 while a worker writes its second shard; the first process goes on to the end."""
     pytest.importorskip("ray.data")
     vfg.save(model, tmp_path / "model.vfg")
     impute(files, model, tmp_path / "local", shard_rows=SHARD)
     mark = tmp_path / "mark"
     words = ["impute", *files, "-m", tmp_path / "model.vfg", "-o", tmp_path / "data", "--engine"]
     ray_job([mark, *words, "ray", "--processes", "2", "--shard-rows", SHARD])
-    assert mark.exists()  # one died
+    assert mark.read_text() == "2"  # one died, with a shard behind it and one half written
     assert contents(tmp_path / "data") == contents(tmp_path / "local")
+    told = json.loads((tmp_path / "data" / "_manifest.json").read_text())
+    assert (told["rows"], len(told["shards"])) == (ROWS, 7)
 
 
 def wait_for(happens, seconds=500):

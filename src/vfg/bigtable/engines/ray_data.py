@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from vfg.bigtable.columnar import ParquetFile
 from vfg.bigtable.engines import FillTask
 from vfg.bigtable.fill_batch import count_missing, model_columns
+from vfg.bigtable.job import digest_file
 from vfg.bigtable.source import Source
 from vfg.bigtable.writing import Sink
 from vfg.modelfile import loads
@@ -52,8 +53,12 @@ class ShardPlan:
             row -= file.rows
         return len(self.source.files)
 
-    def fill(self, work: FillTask, shards: Sequence[int]) -> Iterator[dict[str, int]]:
-        """Read, fill and write shards, one after the other; what was done for each."""
+    def fill(self, work: FillTask, shards: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Read, fill and write shards, one after the other; what was done for each.
+
+        That is its number, its rows, how many cells were missing and are left, and the digest of
+        its file, so that nobody else has to read it.
+        """
         source = self.source
         if work.text is not None:
             source = source.with_text_columns(source.names)
@@ -69,7 +74,8 @@ class ShardPlan:
                     sink.write(filled)
                 left = count_missing(filled, names, texts) // (work.filling.draws or 1)
                 missing = count_missing(batch, names, texts)
-                yield {"shard": shard, "rows": filled.num_rows, "missing": missing, "left": left}
+                counts = {"rows": filled.num_rows, "missing": missing, "left": left}
+                yield {"shard": shard, **counts, "digest": digest_file(target)}
             if shard == shards[-1]:
                 return
 
@@ -85,8 +91,8 @@ class ShardEngine(Protocol):
 
     def fill_shards(
         self, plan: ShardPlan, work: FillTask, known: Sequence[int]
-    ) -> Generator[dict[str, int]]:
-        """What was done for every shard that was not known, in any order."""
+    ) -> Generator[dict[str, Any]]:
+        """What `ShardPlan.fill` tells of every shard that was not known, in any order."""
         ...
 
 
@@ -116,13 +122,14 @@ class ShardFiller:
         except Exception as error:
             done.append({"error": pickle.dumps(error)})
         names = ("shard", "rows", "missing", "left")
-        fields = [*((name, pa.int64()) for name in names), ("error", pa.binary())]
+        texts = [("digest", pa.string()), ("error", pa.binary())]
+        fields = [*((name, pa.int64()) for name in names), *texts]
         return pa.Table.from_pylist(done, schema=pa.schema(fields))
 
 
 def fill_shards(
     plan: ShardPlan, work: FillTask, known: Sequence[int], *, processes: int, gpus: float = 0.0
-) -> Iterator[dict[str, int]]:
+) -> Iterator[dict[str, Any]]:
     """Fill all shards that are not known, by actors of Ray Data; a cluster must be connected."""
     import ray
 
