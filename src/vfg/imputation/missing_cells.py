@@ -26,7 +26,7 @@ from vfg.imputation.parameter_draws import (
 from vfg.inference.answers import as_row_ids
 from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
-from vfg.tables.frames import Table, quote
+from vfg.tables.frames import BLOCK, Table, quote
 from vfg.tables.numeric import NumericEncoding
 from vfg.utils.random import normal, uniform
 
@@ -303,10 +303,11 @@ class MissingCells:
         They satisfy the constraints; ends of intervals do so as far as they can.
         """
         encoding, known = self.model.encoding, self.model.constraint_set
-        # By column, as cells are decoded and columns are modelled in any order.
-        whole = np.zeros((encoding.width, self.table.rows))
-        for column, values in zip(self.model.columns, matrix.numpy().T, strict=True):
-            whole[column, self.rows] = values
+        # By column, as cells are decoded, and in blocks that fit into a cache.
+        whole, columns = np.zeros((encoding.width, self.table.rows)), np.array(self.model.columns)
+        for start in range(0, len(self.rows), BLOCK):
+            some = slice(start, start + BLOCK)
+            whole[columns[:, None], self.rows[some]] = matrix[some].numpy().T
         fills = encoding.decode_cells(whole.T, self.table)
         if known is not None:
             fills = known.enforce(fills, self.table, are_ends=are_ends)

@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from bigtable.tables_on_disk import mixed, model_of_mixed
 
 import vfg
-from vfg.bigtable import Filling, impute, job, write_table
+from vfg.bigtable import Filling, impute, job, open_table, write_table
 from vfg.bigtable.engines import FillTask
+from vfg.bigtable.engines.ray_data import ShardPlan
 
 ROWS, SHARD = 1000, 150
 
@@ -95,6 +97,22 @@ def test_finished_shards_are_not_done_again(files, model, tmp_path):
     assert sorted(shard for run in engine.runs for shard in run) == [1, 2, 6]
     assert told.found == ROWS - 2 * SHARD - (ROWS % SHARD)
     assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(("shards", "processes", "length"), [(31, 2, 1), (64, 2, 2), (999, 2, 4)])
+def test_tasks_grow_with_the_number_of_shards(tmp_path, shards, processes, length):
+    """Every worker has some tasks; each is a run of neighbours, and each shard is in one."""
+    table = mixed(shards)
+    write_table(table.to_batches(), table.schema, tmp_path / "t.parquet")
+    names = [f"part-{k:05d}.parquet" for k in range(shards)]
+    plan = ShardPlan(open_table(tmp_path / "t.parquet"), 1, "", names, table.schema, None)
+    runs = plan.runs([], processes)
+    assert list(chain(*runs)) == list(range(shards))
+    assert max(map(len, runs)) == length
+    assert len(runs) >= min(shards, 16 * processes)
+    known = list(range(0, shards, 3))
+    left = sorted({*range(shards)} - {*known})
+    assert list(chain(*plan.runs(known, processes))) == left
 
 
 def script(name, arguments):
