@@ -61,7 +61,15 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
             "interventions": structure.interventions,
         },
     ),
-    "speed": ("Results on speed", {"speed": speed.speed, "gaussian_fit": tables.gaussian_fit}),
+    "speed": (
+        "Results on speed",
+        {
+            "speed": speed.speed,
+            "bigtable": speed.bigtable,
+            "engines": speed.engines,
+            "gaussian_fit": tables.gaussian_fit,
+        },
+    ),
 }
 """The files of every page, in their order."""
 LINES: dict[str, Section] = {

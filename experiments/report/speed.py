@@ -229,3 +229,45 @@ PARTS: dict[str, Callable[[Any, str], str]] = {
     "kernels": _kernels,
     "starting": _starting,
 }
+
+
+def bigtable(found: Found) -> str:
+    """How fast tables larger than memory are filled by the linear model and an ensemble."""
+    names = {"linear": "linear", "bent": "ensemble of the size for large tables"}
+    records = [{"model": names[name], **one} for name, one in found["models"].items()]
+    columns: dict[str, Any] = {
+        "model": "{model}",
+        "rows": "{rows:,}",
+        "seconds": "{seconds:,.0f}",
+        "rows a second": "{rows_per_second:,}",
+        "a processor second": "{rows_per_processor_second:,}",
+        "load": "{load:.1f}",
+        "memory, MB": "{resident_megabytes[first]:,} to {resident_megabytes[most]:,}",
+    }
+    return fill("bigtable", **found, share=_percent(found), table=table(columns, records))
+
+
+def engines(found: Found) -> str:
+    """How fast engines fill Parquet files, and what the calling process holds."""
+    names = {"local": "local", "ray": "Ray Data"}
+    records = [
+        {"engine": names[name], **one, **one["first_process_megabytes"]}
+        for name, one in found["engines"].items()
+    ]
+    columns: dict[str, Any] = {
+        "engine": "{engine}",
+        "seconds": "{seconds:,.0f}",
+        "rows a second": "{rows_per_second:,}",
+        "processor seconds": "{processor_seconds:,.0f}",
+        "a processor second": "{rows_per_processor_second:,}",
+        "others": "{cores_of_others:.1f}",
+        "memory, MB": lambda one: (
+            f"{one['start']} / {min(one['by_tenths'])} to {max(one['by_tenths'])} / {one['end']}"
+        ),
+    }
+    return fill("bigtable.engines", **found, share=_percent(found), table=table(columns, records))
+
+
+def _percent(found: Found) -> str:
+    """The share of missing cells."""
+    return f"{100 * found['missing']:.0f}"

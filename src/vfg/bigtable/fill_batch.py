@@ -339,6 +339,8 @@ def _cast(column: Any, kind: Any) -> Any:
 def _combine(column: Any) -> Any:
     if isinstance(column, pa.Array):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
     merged = column.combine_chunks()
     # Columns in many pieces keep several only if their texts are too long for one.
     return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged

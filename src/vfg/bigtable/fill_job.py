@@ -277,7 +277,7 @@ class _Job:
         plan = ShardPlan(self.source, self.shard_rows, folder, names, self._schema, self._dialect)
         with closing(engine.fill_shards(plan, self.work, known)) as results:
             for one in results:
-                place.finish_shard(names[one["shard"]], one["rows"])
+                place.finish_shard(names[one["shard"]], one["rows"], one["digest"])
                 self.missing += one["missing"]
                 self.left += one["left"]
                 done += self._sizes[one["shard"]]

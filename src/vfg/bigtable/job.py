@@ -86,10 +86,11 @@ class JobFolder:
             warnings.warn(f"{path} was damaged or changed; it is written again", stacklevel=2)
         return is_whole
 
-    def finish_shard(self, name: str, rows: int) -> None:
-        """Write down that a shard is done."""
+    def finish_shard(self, name: str, rows: int, digest: str | None = None) -> None:
+        """Write down that a shard is done; its digest is read off its file if it is not given."""
         self.manifest.shards[name] = rows
-        self.manifest.digests[name] = digest_file(self.folder / name)
+        known = digest_file(self.folder / name) if digest is None else digest
+        self.manifest.digests[name] = known
         self._write()
 
     def finish(self, rows: int) -> None:

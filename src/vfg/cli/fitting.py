@@ -441,7 +441,7 @@ def fit_settings(
         return settings
     if settings.graph is not None:
         raise typer.BadParameter("--learn-graph excludes --graph and --sections; choose one")
-    from vfg.bigtable.fit import draw_sample
+    from vfg.bigtable.fitting import draw_sample
     from vfg.structure.learning import MOST_ROWS
 
     learned = work.learn(
@@ -464,7 +464,7 @@ def fit_model(
     source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     """Fit a model to some columns of a table, in this process."""
-    from vfg.bigtable.fit import fit
+    from vfg.bigtable.fitting import fit
     from vfg.sklearn import VFGImputer
 
     settings = fit_settings(source, columns, options, work)
@@ -509,7 +509,7 @@ def _fit_by_ray(
     source: Source, columns: list[str], options: FitOptions, work: WorkOptions
 ) -> TableModel:
     from vfg.bigtable.engines.ray import Ray
-    from vfg.bigtable.fit import fit_files
+    from vfg.bigtable.fitting import fit_files
     from vfg.modelfile import loads
     from vfg.sklearn import VFGImputer
     from vfg.training.history import History

@@ -54,15 +54,18 @@ WIDEST = 24
 
 
 class Group(NamedTuple):
-    """Rows with equally many missing cells: their positions, missing and known columns."""
+    """Rows with equally many missing cells: their positions, and their missing columns."""
 
     rows: Array
     seen: Array
     """1 where an entry is known, else 0, `(columns, rows)`."""
     missing: Array
     """Columns, `(missing, rows)`."""
-    known: Array
-    """Columns, `(columns - missing, rows)`."""
+
+    @property
+    def known(self) -> Array:
+        """The other columns, `(columns - missing, rows)`."""
+        return _places(self.seen.T > 0.0)
 
 
 def group_rows(observed: Array, most: int) -> Iterator[Group]:
@@ -79,10 +82,14 @@ def group_rows(observed: Array, most: int) -> Iterator[Group]:
         size = max(most // (number + 1) ** 2, 8)
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
-            # Stable, so that columns keep their order on either side.
-            order = np.argsort(observed[some], axis=1, kind="stable").T
-            seen = observed[some].T.astype(np.float64, order="C")
-            yield Group(some, seen, order[:number].copy(), order[number:].copy())
+            mask = observed[some]
+            yield Group(some, mask.T.astype(np.float64, order="C"), _places(~mask))
+
+
+def _places(flags: Array) -> Array:
+    """The columns of flags, equally many in every row, in their order, `(columns, rows)`."""
+    result: Array = np.nonzero(flags)[1].reshape(len(flags), -1).T
+    return np.ascontiguousarray(result)
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,6 @@ class Components:
     r"""$\hat L$, `(innovations, components * columns)`."""
     squares: Array
     r"""$L_j^\top L_j / s_j^2$, `(innovations, innovations, components * columns)`."""
-    log_volumes: Array
-    """Half the logarithms of the determinants of Q."""
 
     @classmethod
     def of(cls, log_weights: Array, loadings: Array, offsets: Array, scales: Array) -> Components:
@@ -114,7 +119,6 @@ class Components:
         turned = loadings.swapaxes(1, 2)
         inner = np.eye(loadings.shape[2]) + turned @ weighted
         shifts = weighted @ np.linalg.cholesky(np.linalg.inv(inner))
-        log_volumes = -0.5 * (np.log(variances).sum(1) + np.linalg.slogdet(inner)[1])
         squares = turned[:, :, None] * weighted.swapaxes(1, 2)[:, None]
         precision = -shifts @ shifts.swapaxes(1, 2)
         every = np.arange(offsets.shape[1])
@@ -127,7 +131,6 @@ class Components:
             precision.ravel(),
             _by_column(shifts),
             squares.transpose(1, 2, 0, 3).reshape(*squares.shape[1:3], -1).copy(),
-            log_volumes,
         )
 
     @property
@@ -141,46 +144,33 @@ class Components:
         result: Array = firsts + columns[..., None, :]
         return result
 
-    def expected(self, group: Group, values: Array) -> tuple[Array, Array]:
-        """Means of the missing cells, `(missing, ...)`, and log p of the rest up to a constant.
+    def expected(self, group: Group, values: Array) -> Array:
+        """Means of the missing cells, `(missing, components, rows)`.
 
         Values are `(columns, rows)`, any finite numbers where missing.
         """
         shape = len(self.log_weights), self.columns
         offsets, variances = (x.reshape(shape).T[..., None] for x in (self.offsets, self.variances))
         residual = (values[:, None] - offsets) * group.seen[:, None]
-        ratio = residual / variances
-        size = _total(residual * ratio)
+        places = self.places(group.missing)
         if len(group.missing) <= len(self.loadings):
-            return self._among_missing(group, residual, size)
-        return self._among_innovations(group, ratio, size)
+            means = self._among_missing(group, places, residual)
+        else:
+            means = self._among_innovations(group, places, residual / variances)
+        means += np.take(self.offsets, places)
+        return means
 
-    def _among_missing(self, group: Group, residual: Array, size: Array) -> tuple[Array, Array]:
-        places = self.places(group.missing)
+    def _among_missing(self, group: Group, places: Array, residual: Array) -> Array:
         image = self._combine(self.shifts, residual)
-        chosen = np.take(self.shifts, places, axis=1)
-        pulls = _total(chosen * image[:, None])
+        pulls = _sum_products("kmgr,kgr->mgr", np.take(self.shifts, places, axis=1), image)
         pairs = places[:, None] * self.columns + group.missing[None, :, None]
-        sides, pivots = _solve(np.take(self.precision, pairs), pulls[:, None])
-        result = sides[:, 0]
-        image += _total((chosen * result).swapaxes(0, 1))
-        distance = (
-            size + _total(result / np.take(self.variances, places) * result) - _total(image * image)
-        )
-        log_volume = self.log_volumes[:, None] - 0.5 * _total(np.log(pivots))
-        return result + np.take(self.offsets, places), log_volume - 0.5 * distance
+        sides, _ = _solve(np.take(self.precision, pairs), pulls[:, None])
+        return sides[:, 0]
 
-    def _among_innovations(self, group: Group, ratio: Array, size: Array) -> tuple[Array, Array]:
-        places = self.places(group.missing)
+    def _among_innovations(self, group: Group, places: Array, ratio: Array) -> Array:
         information = self._combine(self.loadings, ratio)
-        system = self._precision_of_innovations(group)
-        sides, pivots = _solve(system, information[:, None].copy())
-        result = sides[:, 0]
-        means = _total(np.take(self.loadings, places, axis=1) * result[:, None])
-        distance = size - _total(information * result)
-        scales = 0.5 * np.log(self.variances).reshape(-1, self.columns).T[..., None]
-        log_volume = -0.5 * _total(np.log(pivots)) - _total(scales * group.seen[:, None])
-        return means + np.take(self.offsets, places), log_volume - 0.5 * distance
+        sides, _ = _solve(self._precision_of_innovations(group), information[:, None])
+        return _sum_products("kmgr,kgr->mgr", np.take(self.loadings, places, axis=1), sides[:, 0])
 
     def deviations(self, group: Group) -> Array:
         """Standard deviations of missing cells given the rest, `(missing, components, rows)`."""
@@ -224,11 +214,8 @@ class Components:
 
     def _combine(self, matrix: Array, values: Array) -> Array:
         """Innovations from arrays by column, `(innovations, ...)`."""
-        shaped = matrix.reshape(len(matrix), -1, self.columns, 1)
-        total: Array = np.zeros((len(matrix), *values.shape[1:]))
-        for column, value in enumerate(values):
-            total += shaped[:, :, column] * value
-        return total
+        shaped = matrix.reshape(len(matrix), -1, self.columns)
+        return _sum_products("kgc,cgr->kgr", shaped, values)
 
 
 @dataclass(frozen=True)
@@ -382,7 +369,7 @@ class ExactMeans:
         location, scale = self.location, self.scale
         for group in group_rows(observed.numpy(), NUMBERS):
             cells = np.ascontiguousarray(((result[group.rows] - location) / scale).T)
-            means = self.components.expected(group, cells)[0][:, 0]
+            means = self.components.expected(group, cells)[:, 0]
             means = means * scale[group.missing] + location[group.missing]
             if self.ranks is not None:
                 places = torch.from_numpy(group.missing)
@@ -538,3 +525,17 @@ def _total(parts: Array) -> Array:
     for part in parts:
         total += part
     return total
+
+
+def _sum_products(subscripts: str, left: Array, right: Array) -> Array:
+    """`np.einsum` whose last axis, that of rows, stands in the right factor and in the result.
+
+    Terms are added one after the other, as in `_total`: the innermost loop runs over the rows. A
+    single row would have no such loop, so it is doubled.
+    """
+    if right.shape[-1] > 1:
+        return np.asarray(np.einsum(subscripts, left, right))
+    has_rows = [part.endswith("r") for part in subscripts.split("->")[0].split(",")]
+    parts = zip((left, right), has_rows, strict=True)
+    doubled = [part.repeat(2, axis=-1) if by_row else part for part, by_row in parts]
+    return np.asarray(np.einsum(subscripts, *doubled))[..., :1]

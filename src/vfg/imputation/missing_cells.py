@@ -27,7 +27,7 @@ from vfg.inference.answers import as_row_ids
 from vfg.inference.variables import central_levels
 from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
-from vfg.tables.frames import Table, quote
+from vfg.tables.frames import BLOCK, Table, quote
 from vfg.tables.numeric import NumericEncoding, outer_values
 from vfg.tables.schema import Empty
 from vfg.utils.random import normal, uniform
@@ -334,12 +334,13 @@ class MissingCells:
 
         They satisfy the constraints; ends of intervals do so as far as they can.
         """
-        whole = np.zeros((self.table.rows, self.model.encoding.width))
-        whole[self.rows] = self.model.spread_out(matrix)
-        fills, known = (
-            self.model.encoding.decode_cells(whole, self.table),
-            self.model.constraint_set,
-        )
+        encoding, known = self.model.encoding, self.model.constraint_set
+        # By column, as cells are decoded, and in blocks that fit into a cache.
+        whole, columns = np.zeros((encoding.width, self.table.rows)), np.array(self.model.columns)
+        for start in range(0, len(self.rows), BLOCK):
+            some = slice(start, start + BLOCK)
+            whole[columns[:, None], self.rows[some]] = matrix[some].numpy().T
+        fills = encoding.decode_cells(whole.T, self.table)
         if known is not None:
             fills = known.enforce(fills, self.table, are_ends=are_ends)
         return self.table.replace_cells(fills)

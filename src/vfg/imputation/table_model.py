@@ -766,8 +766,8 @@ class TableModel(Ensemble):
     ) -> Iterator[tuple[Tensor, ...]]:
         """Rows that are answered together, on the device of the model."""
         parts = values, observed, torch.arange(len(values)) if ids is None else ids
-        for rows in torch.arange(len(values)).split(ROWS_AT_ONCE):
-            yield tuple(part[rows].to(self.weights.device) for part in parts)
+        for some in zip(*(part.split(ROWS_AT_ONCE) for part in parts), strict=True):
+            yield tuple(part.to(self.weights.device) for part in some)
 
     def draws(
         self,

@@ -48,7 +48,8 @@ class NarwhalsTable(Table):
         for position, (missing, values) in fills.items():
             series = _with_categories(self._series(position), values)
             # Every row takes part in the choice below, so fills are spread over all rows.
-            spread = values[(np.cumsum(missing) - 1).clip(0)]
+            spread = np.full(len(missing), values[0], dtype=values.dtype)
+            spread[missing] = values
             if not can_hold(_kind(series.dtype), values) and not self._is_arrow:
                 if values.dtype.kind != "f":  # there is no observed cell
                     cells = spread if spread.dtype.kind in "Mm" else as_objects(spread).tolist()

@@ -11,7 +11,7 @@ import torch
 
 import vfg
 from vfg.bigtable.engines.ray import Ray
-from vfg.bigtable.fit import fit_files
+from vfg.bigtable.fitting import fit_files
 from vfg.modelfile import dumps, loads
 from vfg.sklearn import VFGImputer
 

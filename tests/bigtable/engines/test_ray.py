@@ -114,17 +114,21 @@ def test_two_processes_train_the_members_of_one(tmp_path):
         models[name] = vfg.load(tmp_path / f"{name}.vfg")
         epochs = json.loads((tmp_path / f"{name}.json").read_text())["epochs"]
         losses[name] = [[epoch["objective"], epoch["validation"]] for epoch in epochs]
-    # Sums over a batch have another order, and what Adam makes of rounding is bounded by its rate.
-    assert np.allclose(losses["one"], losses["two"], rtol=1e-4)
+    # Sums over a batch have another order, in float32. Of seeds 4, 5 and 6 losses differ by 2.3e-7
+    # at most, fills by 3.1e-5, what is fitted to the members by 7.6e-6; bounds are ten times that.
+    assert np.allclose(losses["one"], losses["two"], rtol=2.5e-6)
+    filled = [model.fill(table.to_pandas()).to_numpy() for model in models.values()]
+    assert np.allclose(*filled, rtol=0.0, atol=3e-4)
     one, two = (model.state_dict() for model in models.values())
     assert list(one) == list(two)
+    # Where a gradient is rounding alone, each of Adam's 50 steps, of 3e-3 at most and half of that
+    # on average, may go either way: 0.15 at the utmost; 4.1e-3 was the most that was seen.
     for name in one:
         is_member = name.startswith("members")
-        assert np.allclose(one[name], two[name], atol=1e-2 if is_member else 1e-3), name
+        assert np.allclose(one[name], two[name], atol=2e-2 if is_member else 1e-4), name
     exact = [name for name in one if name.startswith("linear")]
+    assert exact
     assert all(one[name].equal(two[name]) for name in exact)
-    filled = [model.fill(table.to_pandas()).to_numpy() for model in models.values()]
-    assert np.allclose(*filled, atol=1e-2)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import vfg
 from vfg.bigtable.engines import process_group
-from vfg.bigtable.fit import fit_files
+from vfg.bigtable.fitting import fit_files
 from vfg.modelfile import loads
 from vfg.sklearn import VFGImputer
 

@@ -85,7 +85,7 @@ class Ray:
 
     def fill_shards(
         self, plan: ShardPlan, work: FillTask, known: Sequence[int]
-    ) -> Generator[dict[str, int]]:
+    ) -> Generator[dict[str, Any]]:
         """As in `ShardEngine`; a RuntimeError says that workers died again and again."""
         ray = _import_ray()
         with needs("ray"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfg.bigtable import fit, open_table, text_files, write_table
-from vfg.bigtable.fit import Sample, Statistics, Survey
+from vfg.bigtable.fitting import Sample, Statistics, Survey
 from vfg.bigtable.type_inference import MISSING_TEXTS
 from vfg.modelfile import dumps
 from vfg.sklearn import VFGImputer
@@ -319,7 +319,7 @@ def test_nan_is_a_gap_and_no_end_of_a_range():
 
 
 def test_columns_of_names_are_not_listed(monkeypatch):
-    monkeypatch.setattr(sys.modules["vfg.bigtable.fit"], "MOST_CATEGORIES", 50)
+    monkeypatch.setattr(sys.modules["vfg.bigtable.fitting"], "MOST_CATEGORIES", 50)
     table = pa.table({"name": [str(k) for k in range(60)], "word": ["x", "y"] * 30})
     found = over(table, 20)
     assert found.categories("name") is None
