@@ -69,7 +69,7 @@ def test_an_intervention_needs_a_dag(store, here, commands):
     said = commands.fail("query", store.model, "--do", "height=170", code=2)
     assert "--dag" in said
     (here / "edges.csv").write_text("cause,effect\nheight,weight\n")
-    said = commands.fail("query", store.model, "--do", "height=170", "--dag", "edges.csv")
+    said = commands.fail("query", store.model, "--do", "height=170", "--dag", "edges.csv", code=2)
     assert "'weight'" in said
     said = commands.fail("query", store.model, "--dag", "edges.csv", code=2)
     assert "--do" in said
