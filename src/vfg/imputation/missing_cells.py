@@ -337,7 +337,7 @@ class MissingCells:
         encoding, known = self.model.encoding, self.model.constraint_set
         # By column, as cells are decoded, and in blocks that fit into a cache.
         whole = np.zeros((encoding.width, self.table.rows))
-        columns = np.array(self.model.columns, dtype=np.intp)
+        columns = np.array(self.model.columns, dtype=np.intp)  # there may be none
         for start in range(0, len(self.rows), BLOCK):
             some = slice(start, start + BLOCK)
             whole[columns[:, None], self.rows[some]] = matrix[some].numpy().T

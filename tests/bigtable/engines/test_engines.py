@@ -123,6 +123,26 @@ def test_every_engine_writes_the_same_bytes(tmp_path, draws):
 
 
 @pytest.mark.slow
+def test_workers_import_nothing_that_only_fits_need(tmp_path):
+    """scikit-learn takes longer to import than a shard takes to fill."""
+    table = numbers(50)
+    vfg.save(linear_model(table), tmp_path / "model.vfg")
+    write_table(table.to_batches(), table.schema, tmp_path / "gaps.parquet")
+    code = (
+        "import sys, pyarrow.parquet as pq\n"
+        "from vfg.bigtable.engines import local, ray_data\n"
+        "from vfg.bigtable.fill_batch import Filling\n"
+        f"data = open({str(tmp_path / 'model.vfg')!r}, 'rb').read()\n"
+        "local._start_worker(data, Filling(), None)\n"
+        f"batch = pq.read_table({str(tmp_path / 'gaps.parquet')!r}).to_batches()[0]\n"
+        "local._fill(0, local.batch_to_bytes(batch))\n"
+        "print([name for name in ('sklearn', 'scipy.stats', 'vfg.cli') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+@pytest.mark.slow
 def test_errors_in_workers_arrive_as_they_are(tmp_path):
     table = numbers(50)
     vfg.save(linear_model(table), tmp_path / "model.vfg")
