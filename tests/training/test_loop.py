@@ -57,6 +57,7 @@ def same_bits(one, two):
 # What is learned.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["mean", "precision", "gaussian"])
 def test_hidden_sections_are_predicted_better_than_by_their_mean(aggregation):
     model = small(aggregation=aggregation)
@@ -222,6 +223,7 @@ DRAWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWING)
 def test_fits_in_threads_end_in_the_bits_of_one_alone(kind, untouched_generators):
     arguments, options = DRAWING[kind]
@@ -332,6 +334,7 @@ def test_a_budget_stops(monkeypatch):
     assert history[-1].rate < 0.1 * max(epoch.rate for epoch in history)
 
 
+@pytest.mark.slow
 def test_what_compiling_takes_of_a_budget_is_not_taken_from_the_rise_of_rate_and_beta(monkeypatch):
     """By a clock on which the first step takes half of the budget, and others a thousandth."""
     now, seen = [0.0], []

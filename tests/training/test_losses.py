@@ -24,6 +24,7 @@ def small(**options):
     return vfg.VFG(graph, flow=flow, likelihood=vfg.Gaussian(learn=True), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["mean", "gaussian"])
 def test_training_raises_the_bound_and_teaches_conditional_answers(aggregation):
     model, test = small(aggregation=aggregation), table(200, seed=1)

@@ -134,6 +134,7 @@ def live_storages():
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["affine", "spline"])
 def test_what_inverted_flows_keep_does_not_grow_with_depth(kind, monkeypatch):
     monkeypatch.setattr("vfg.flows.fast.chains.LEAST", 0)
