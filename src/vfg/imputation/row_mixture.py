@@ -46,8 +46,10 @@ NOISE = (0.02, 2.0)
 START = 0.3
 """The initial noise."""
 MOST_DEVIATIONS = 6.0
-"""How far a residual is predicted from 0 at most, in its own deviations. On five tables of the
-benchmark no prediction at a row like the fitted ones is beyond 5."""
+"""How far a residual is predicted from 0 at most, in its own deviations. Of the letter table all
+predictions but those for four rows are within 4.4. Fitted to the first 70 % of eight tables of the
+benchmark, two of which are sorted, squared errors of the other rows are 5 and 8 % smaller on those
+two than without the bound, and the same to 0.1 % on the others."""
 USED_SHARE = 0.7
 """The share of the columns of mixtures that do not use all of them."""
 PAIRS, LARGEST_TILE = {"cpu": 2**18}, {"cpu": 512}
