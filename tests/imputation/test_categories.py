@@ -337,7 +337,7 @@ def test_a_category_that_occurs_once_is_impossible_without_its_cell():
 def test_sets_of_small_tables_hold_the_level(rows, levels):
     """A column that nothing predicts, with levels of different frequencies, and one that two do."""
     held, alike = [], []
-    for seed in range(8):
+    for seed in range(24):  # the mean over 8 has a standard error of 0.015
         generator = np.random.default_rng(seed)
         x = generator.normal(size=(rows, 2))
         frequencies = generator.dirichlet(np.full(levels, 3.0))

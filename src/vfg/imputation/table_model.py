@@ -906,11 +906,11 @@ class TableModel(Ensemble):
     ) -> list[Tensor]:
         """Those of the columns of `category_draws`, `(rows where it is missing, categories)`."""
         found = []
-        for label, column in self.category_sections.items():
-            if column.part.is_simplex:
-                rows = (~observed[:, column.places].any(1)).nonzero()[:, 0]
-                some = values[rows], observed[rows], prediction.select(rows)
-                found.append(torch.from_numpy(self.category_section(label, *some).probabilities))
+        labels = [k for k, column in self.category_sections.items() if column.part.is_simplex]
+        for label, column in zip(labels, self.category_draws, strict=True):
+            rows = column.missing_rows(observed)
+            some = values[rows], observed[rows], prediction.select(rows)
+            found.append(torch.from_numpy(self.category_section(label, *some).probabilities))
         return found
 
     @cached_property
