@@ -12,8 +12,9 @@ optimiser and `SECONDS` per seed. NLL is -ELBO less the gap to the importance-we
     python -m experiments.paper.likelihood --merge A B likelihood.json of these folders, as one
 
 Processes side by side on one GPU (`--together`) each write a folder, for other seeds
-(`--first-seed`) or another learning rate (`--rate`). Merging puts seeds together, keeps of
-each model the rate with the best bound on validation rows, and leaves other rows as they are.
+(`--first-seed`), another learning rate (`--rate`) or another dropout of the baselines with the
+parameters of ours (`--dropout`). Merging puts seeds together, keeps of each model the rate and
+dropout with the best bound on validation rows, and leaves other rows as they are.
 
 Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
 a reduction and split of our own: its numbers compare methods here, and nothing else.
@@ -48,6 +49,8 @@ BETAS = (0.1, 1.0)
 PAPERS, OURS, RESIDUAL = "VFG, the paper's tree", "VFG", "VFG, residual convolutions"
 ENCODING, TWO_LEVELS = "VFG, encoding edge", "two-level VAE"
 LONGER = "VFG, encoding edge, longer"
+SAME_SIZE = ", same size"
+"""How the names of baselines end that have about as many parameters as the encoding edge."""
 # fmt: off
 SHAPES: dict[str, dict[str, Any]] = {
     "mnist": {"channels": 64, "residual": 3, "dropout": 0.25, "input_dropout": 0.15},
@@ -67,6 +70,23 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Of the encoding edge, by bounds on validation rows: few rows need few channels and much dropout.
 Without free bits and the longer warm-up one of three seeds on Caltech ended 14 nats behind. What
 ends the longer run is measured by `experiments.benchmarks.image_finishing`."""
+LARGE: dict[str, dict[str, int]] = {
+    "VAE": {"channels": 50},
+    "planar flow": {"channels": 48},
+    "IAF": {"channels": 22},
+    "orthogonal Sylvester": {"flows": 8, "bottleneck": 16},
+    TWO_LEVELS: {"channels": 46},
+}
+"""5.6 to 5.9 million parameters; the encoding edge has 6.2 on MNIST and 5.5 on Omniglot."""
+SMALL: dict[str, dict[str, int]] = {
+    "VAE": {"channels": 20},
+    "planar flow": {"channels": 16},
+    "IAF": {"channels": 14, "flows": 3},
+    "orthogonal Sylvester": {"channels": 16, "flows": 4, "bottleneck": 8},
+    TWO_LEVELS: {"channels": 17},
+}
+"""1.7 to 1.9 million parameters; the encoding edge has 1.7 on Caltech."""
+SIZES = {"mnist": LARGE, "caltech": SMALL, "omniglot": LARGE}
 SECONDS = {
     "mnist": {"models": 170, LONGER: 360, PAPERS: 16, "surrogate": 8},
     "caltech": {"models": 20, "surrogate": 3},
@@ -82,8 +102,8 @@ BROKEN = 75
 """The exit status after an error on the GPU, from which only a new process recovers."""
 
 
-def sampled_models(side: int, data: str) -> dict[str, Make]:
-    """Everything that has a bound, by name."""
+def sampled_models(side: int, data: str, dropout: float = 0.0) -> dict[str, Make]:
+    """Everything that has a bound, by name; dropout is that of baselines of the same size."""
     shape = SHAPES[data]
     is_small = side < 28
     narrow, wide = (32, 48) if is_small else (64, 288)
@@ -99,10 +119,13 @@ def sampled_models(side: int, data: str) -> dict[str, Make]:
         models[name] = partial(_autoencoder, partial(FlowAutoencoder, name), side, sizes)
     few = {size: number for size, number in sizes.items() if size != "flows"}
     models[TWO_LEVELS] = partial(_autoencoder, HierarchicalAutoencoder, side, few)
+    for name, size in SIZES.get(data, {}).items():
+        make = HierarchicalAutoencoder if name == TWO_LEVELS else partial(FlowAutoencoder, name)
+        models[name + SAME_SIZE] = partial(_autoencoder, make, side, size | {"dropout": dropout})
     return models
 
 
-def _autoencoder(make: Callable[..., Any], side: int, sizes: dict[str, int], seed: int) -> Any:
+def _autoencoder(make: Callable[..., Any], side: int, sizes: dict[str, Any], seed: int) -> Any:
     torch.manual_seed(seed)
     return make(side=side, **sizes)
 
@@ -190,8 +213,10 @@ class Job:
         hidden = 64 if images.side == 28 else 32
         make: Make = partial(papers, images.side, self.beta, hidden)
         if self.beta is None:
-            make = sampled_models(images.side, self.data)[self.name]
+            make = sampled_models(images.side, self.data, given.dropout)[self.name]
         models, about = trained(make, images, seeds, budget)
+        if self.name.endswith(SAME_SIZE):
+            about["dropout"] = given.dropout
         about |= {"together": given.together, "alone": about["alone"] or given.together > 1}
         print("  trained: " + ", ".join(f"{k} {v}" for k, v in about.items()), flush=True)
         begun = time.monotonic()
@@ -214,6 +239,8 @@ def jobs(name: str) -> Iterator[Job]:
     for model in (PAPERS, RESIDUAL, LONGER):
         if model in seconds:
             yield Job(name, model, seconds[model])
+    for model in SIZES.get(name, {}):
+        yield Job(name, model + SAME_SIZE, seconds["models"])
 
 
 def finished(cells: Cells, data: str, model: str) -> dict[str, Any] | None:
@@ -304,18 +331,21 @@ PER_SEED = ("elbo", "nll", "effective", "train", "seeds")
 
 
 def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One row of the runs of a model: the best rate, its seeds side by side, seconds added up."""
-    by_rate: dict[float, list[dict[str, Any]]] = {}
+    """One row of the runs of a model: the best settings, seeds side by side, seconds added up."""
+    tried: dict[tuple[float, float], list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: row["seeds"]):
-        by_rate.setdefault(row["rate"], []).append(row)
-    bounds = {rate: min(runs[0]["validation"]) for rate, runs in by_rate.items()}
-    runs = by_rate[min(bounds, key=lambda rate: bounds[rate])]
+        tried.setdefault((row["rate"], row.get("dropout", 0.0)), []).append(row)
+    bounds = {settings: min(runs[0]["validation"]) for settings, runs in tried.items()}
+    runs = tried[min(bounds, key=lambda settings: bounds[settings])]
     joined = {key: [one for run in runs for one in run[key]] for key in PER_SEED if key in runs[0]}
     added = {
         key: round(sum(run[key] for run in runs), 1) for key in ("train_seconds", "test_seconds")
     }
     steps = round(sum(run["steps"] for run in runs) / len(runs))
-    rates = {f"{rate:g}": bound for rate, bound in sorted(bounds.items())}
+    rates = {
+        f"{rate:g}" + (f", dropout {dropout:g}" if dropout else ""): bound
+        for (rate, dropout), bound in sorted(bounds.items())
+    }
     together = max(run.get("together", 1) for run in runs)
     return runs[0] | joined | added | {"steps": steps, "rates": rates, "together": together}
 
@@ -377,6 +407,7 @@ def main() -> None:
             "default": 1e-3,
             "help": "of learning, but for VFGs with one of their own",
         },
+        dropout={"type": float, "default": 0.1, "help": "of the baselines of the same size"},
         first_seed={"type": int, "default": 0},
         together={"type": positive, "default": 1, "help": "processes on this GPU, for the record"},
         merge={"nargs": "*", "type": Path, "help": "folders of runs, put together into one file"},

@@ -325,3 +325,31 @@ def test_weighted_draws_of_a_vfg_predict_what_many_draws_of_its_prior_say():
     log_p = [part.logsumexp(0) for part in (each.sum(-1), (each * ~hidden).sum(-1))]
     torch.testing.assert_close(found["weighted"], log_p[1] - log_p[0], rtol=0.0, atol=0.08)
     assert (found["bound"] - found["weighted"]).abs().max() > 0.2, "weights matter"
+
+
+@pytest.mark.parametrize("data", likelihood.SIZES)
+def test_baselines_of_the_same_size_have_the_parameters_of_ours(data):
+    models = likelihood.sampled_models(28, data, dropout=0.5)
+    ours = count(models[likelihood.ENCODING](0))
+    for name in likelihood.SIZES[data]:
+        assert 0.8 < count(models[name + likelihood.SAME_SIZE](0)) / ours < 1.2, name
+
+
+def test_dropout_is_for_training_alone():
+    model = FlowAutoencoder("VAE", side=8, width=4, channels=2, features=8, dropout=0.5)
+    rows = torch.ones(3, 64)
+    first, second = (model.encoder(rows) for _ in range(2))
+    assert not torch.equal(first, second)
+    model.eval()
+    torch.testing.assert_close(model.encoder(rows), model.encoder(rows))
+
+
+def test_merging_keeps_the_best_dropout_and_puts_its_seeds_together():
+    def row(seed, dropout, bound):
+        found = {"rate": 0.001, "dropout": dropout, "seeds": [seed], "validation": [bound]}
+        seconds = {"train_seconds": 1.0, "test_seconds": 1.0, "steps": 5}
+        return found | seconds | {"elbo": [bound], "nll": [bound - 1.0], "train": [bound]}
+
+    merged = likelihood.merge_rows([row(1, 0.1, 83.0), row(0, 0.3, 84.0), row(0, 0.1, 82.0)])
+    assert (merged["seeds"], merged["elbo"], merged["dropout"]) == ([0, 1], [82.0, 83.0], 0.1)
+    assert merged["rates"] == {"0.001, dropout 0.1": 82.0, "0.001, dropout 0.3": 84.0}

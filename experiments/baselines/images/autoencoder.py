@@ -66,6 +66,8 @@ class FlowAutoencoder(Autoencoder):
     """p(x | z) p(z) with a standard Normal z, and q(z | x) a Normal bent by flows.
 
     The side is a multiple of 4; later convolutions have twice as many channels as the first.
+    `dropout` is that of the layers between the first and the last convolution. `options` are those
+    of the posterior.
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class FlowAutoencoder(Autoencoder):
         flows: int = 16,
         channels: int = 32,
         features: int = 256,
+        dropout: float = 0.0,
+        **options: int,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(side, channels, features)
+        self.encoder = Encoder(side, channels, features, dropout)
         self.normal = nn.Linear(features, 2 * width)
-        self.posterior = POSTERIORS[posterior](features, width, flows)
-        self.decoder = Decoder(side, channels, width)
+        self.posterior = POSTERIORS[posterior](features, width, flows, **options)
+        self.decoder = Decoder(side, channels, width, dropout)
         self.to(memory_format=torch.channels_last)
 
     def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:
@@ -113,14 +117,20 @@ class HierarchicalAutoencoder(Autoencoder):
     """
 
     def __init__(
-        self, *, side: int = 28, width: int = 64, channels: int = 32, features: int = 256
+        self,
+        *,
+        side: int = 28,
+        width: int = 64,
+        channels: int = 32,
+        features: int = 256,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(side, channels, features)
+        self.encoder = Encoder(side, channels, features, dropout)
         self.top = nn.Linear(features, 2 * width)
         self.posterior = _between(features + width, features, 2 * width)
         self.prior = _between(width, features, 2 * width)
-        self.decoder = Decoder(side, channels, 2 * width)
+        self.decoder = Decoder(side, channels, 2 * width, dropout)
         self.to(memory_format=torch.channels_last)
 
     def parts(self, rows: Tensor, draws: int) -> tuple[Tensor, Tensor]:

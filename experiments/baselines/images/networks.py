@@ -11,11 +11,11 @@ GAIN = 1.85
 
 
 class Gated(nn.Module):
-    """A layer with twice the channels, of which one half opens and closes the other."""
+    """A layer with twice the channels, of which one half opens and closes the other; dropout."""
 
-    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+    def __init__(self, layer: nn.Conv2d | nn.ConvTranspose2d, dropout: float = 0.0) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.dropout = layer, nn.Dropout(dropout)
         each = math.prod(layer.kernel_size) * layer.in_channels
         if isinstance(layer, nn.ConvTranspose2d):
             # Of a kernel so many places meet in one output; from a single pixel only one.
@@ -26,32 +26,35 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.layer(x).chunk(2, dim=1)
-        return value * gate.sigmoid()
+        return self.dropout(value * gate.sigmoid())
 
 
-def down(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> Gated:
-    return Gated(nn.Conv2d(inputs, 2 * outputs, kernel, stride, padding))
+def down(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, dropout: float = 0.0
+) -> Gated:
+    return Gated(nn.Conv2d(inputs, 2 * outputs, kernel, stride, padding), dropout)
 
 
-def up(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> Gated:
+def up(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, dropout: float = 0.0
+) -> Gated:
     """A gated transposed convolution that multiplies the side by the stride."""
-    return Gated(
-        nn.ConvTranspose2d(inputs, 2 * outputs, kernel, stride, padding, output_padding=stride - 1)
-    )
+    size = (inputs, 2 * outputs, kernel, stride, padding)
+    return Gated(nn.ConvTranspose2d(*size, output_padding=stride - 1), dropout)
 
 
 class Encoder(nn.Module):
     """Rows of side² pixels to a vector of features; the side is a multiple of 4."""
 
-    def __init__(self, side: int, channels: int, features: int) -> None:
+    def __init__(self, side: int, channels: int, features: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.side = side
         self.layers = nn.Sequential(
-            down(1, channels, 5, 1, 2),
-            down(channels, channels, 5, 2, 2),
-            down(channels, 2 * channels, 5, 1, 2),
-            down(2 * channels, 2 * channels, 5, 2, 2),
-            down(2 * channels, 2 * channels, 5, 1, 2),
+            down(1, channels, 5, 1, 2, dropout),
+            down(channels, channels, 5, 2, 2, dropout),
+            down(channels, 2 * channels, 5, 1, 2, dropout),
+            down(2 * channels, 2 * channels, 5, 2, 2, dropout),
+            down(2 * channels, 2 * channels, 5, 1, 2, dropout),
             down(2 * channels, features, side // 4),
         )
 
@@ -62,14 +65,14 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Vectors of latent variables to the log-odds of side² pixels."""
 
-    def __init__(self, side: int, channels: int, width: int) -> None:
+    def __init__(self, side: int, channels: int, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            up(width, 2 * channels, side // 4),
-            up(2 * channels, 2 * channels, 5, 1, 2),
-            up(2 * channels, channels, 5, 2, 2),
-            up(channels, channels, 5, 1, 2),
-            up(channels, channels, 5, 2, 2),
+            up(width, 2 * channels, side // 4, dropout=dropout),
+            up(2 * channels, 2 * channels, 5, 1, 2, dropout),
+            up(2 * channels, channels, 5, 2, 2, dropout),
+            up(channels, channels, 5, 1, 2, dropout),
+            up(channels, channels, 5, 2, 2, dropout),
             up(channels, channels, 5, 1, 2),
             nn.Conv2d(channels, 1, 1),
         )
