@@ -306,7 +306,8 @@ def test_they_are_those_of_the_whole_table_however_it_is_cut():
         assert found.missing == {name: table[name].null_count for name in table.column_names}
         frame = table.to_pandas()
         assert found.ranges["c0"] == (frame["c0"].min(), frame["c0"].max())
-        assert found.ranges["day"] == (frame["day"].min(), frame["day"].max())
+        days = frame["day"].dropna()  # not all versions of pandas order dates and gaps
+        assert found.ranges["day"] == (days.min(), days.max())
         assert found.categories("word") == ("high", "low", "mid, dle")
 
 

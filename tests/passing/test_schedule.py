@@ -1,5 +1,6 @@
 """The schedule: what shares a call, in which order, under which names."""
 
+import os
 import subprocess
 import sys
 
@@ -69,7 +70,7 @@ def test_schedule_and_parameters_are_the_same_for_every_hash_seed():
     found = [
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=True,

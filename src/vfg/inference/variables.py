@@ -219,7 +219,7 @@ class Variable:
         try:
             moment = np.datetime64(_as_iso(str(text).strip(), self.layout).replace(" ", "T"))
         except ValueError:
-            moment = np.datetime64("NaT")
+            moment = np.datetime64("NaT", "us")
         if np.isnat(moment):
             example = self.show(self.middle)
             raise ValueError(f"{self.name!r} takes a date such as {example}, but got {text!r}")
