@@ -1,6 +1,7 @@
 """Methods whose requirements do not go with this project's: run by another interpreter.
 
-Its path is in the environment variable VFG_BASELINES_PYTHON; arrays travel in two npz files.
+Its path is in the environment variable VFG_BASELINES_PYTHON, a folder with packages for it may be
+in VFG_BASELINES_PATH; arrays travel in two npz files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ EXTERNAL = (
 WORKER = Path(__file__).parent / "external_worker.py"
 
 
+def packages() -> str:
+    """The folder of the worker's packages, "" if its interpreter has them."""
+    named = os.environ.get("VFG_BASELINES_PATH")
+    return str(Path(named).resolve()) if named else ""
+
+
 def run_external(
     name: str,
     shown: NDArray[np.float64],
@@ -35,8 +42,9 @@ def run_external(
     threads: int,
 ) -> dict[str, NDArray[Any]]:
     """The arrays that the worker answers with: point, times, peak memory, perhaps draws."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    environment.pop("PYTHONPATH", None)
+    # No GPU: HyperImpute would try other models and MIWAE would train elsewhere than the others.
+    limits = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **limits, "PYTHONPATH": packages()}
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder) / "question.npz", Path(folder) / "answer.npz"
         given: dict[str, Any] = {"shown": shown, "seed": seed, "threads": threads}

@@ -7,9 +7,11 @@
 
 Errors are those of z-scored cells. Each cell (table, mechanism, setting, seed, method) runs in a
 process of its own and leaves one file under outputs/imputation, so a run that is cut off goes on
-where it stopped. `in_sample` fills the table that was fitted; `unseen` fits 70 % of the rows and
-fills the others. Tables come from the folder that VFG_DATA names; methods of other libraries run by
-the interpreter that VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
+where it stopped; cells that docs/results/cells has are measured again only with --again. Held-back
+tables of few rows come first, then tuning tables, then large ones, seed by seed. `in_sample` fills
+the table that was fitted; `unseen` fits 70 % of the rows and fills the others. Tables come from the
+folder that VFG_DATA names; methods of other libraries run by the interpreter that
+VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import time
+from dataclasses import asdict
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from ...results import TRIALS, Arguments, arguments
-from .cells import MECHANISMS, SETTINGS, SHAPES, Cell, run
+from .cells import MECHANISMS, PUBLISHED, SETTINGS, SHAPES, Cell, run
 from .methods import METHODS, allowed, missing_requirement
-from .summary import collect
+from .summary import LOG, Key, collect, key_of, merged
 
 CELLS = TRIALS / "imputation"
 TUNING = [
@@ -38,9 +42,9 @@ TUNING = [
     "yeast",
 ]
 """Tables for choosing defaults, of ours and of baselines; the others are for judging them."""
-HELD_BACK = [name for name in SHAPES if name not in TUNING]
-FIRST = [("mcar50", "in_sample"), ("mcar30", "unseen")]
-"""What is measured first."""
+HELD_BACK = [name for name in SHAPES if name not in (*TUNING, *PUBLISHED)]
+SMALL = 2000
+"""Rows below which a table is small: these are measured first."""
 QUICK = ["vfg-10", "mean", "knn", "boosting", "linear", "softimpute", "boosting+linear"]
 
 
@@ -49,12 +53,10 @@ def seeds_of(table: str, number: int | None) -> list[int]:
     return list(range(number or (5 if SHAPES[table][0] < 1000 else 3)))
 
 
-def rank(cell: Cell) -> tuple[int, int, float]:
+def rank(cell: Cell) -> tuple[bool, bool, int, float]:
     """The order of measuring: what matters first, then seed by seed, the long cells ahead."""
-    group = (cell.mechanism, cell.setting)
     rows, columns = SHAPES[cell.table]
-    place = FIRST.index(group) if group in FIRST else len(FIRST)
-    return place, cell.seed, -float(rows * columns**2)
+    return rows >= SMALL, cell.table in TUNING, cell.seed, -float(rows * columns**2)
 
 
 def cells(options: Arguments) -> list[Cell]:
@@ -79,19 +81,25 @@ def able(methods: list[str]) -> list[str]:
     return [method for method in methods if reasons[method] is None]
 
 
-def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end: float) -> None:
-    """Keep `jobs` processes busy, one cell each, until all is measured or the time is up."""
+def measure_all(
+    waiting: list[Cell], folder: Path, jobs: int, threads: int, last: float, end: float
+) -> None:
+    """Keep `jobs` processes busy, one cell each, until all is measured or the time is up.
+
+    No cell is begun after `last`; those under way at `end` are given up.
+    """
     forked = multiprocessing.get_context("fork")
     running: dict[BaseProcess, tuple[Cell, float]] = {}
     total, done = len(waiting), 0
     queue = iter(waiting)
     while time.time() < end:
-        for cell in itertools.islice(queue, jobs - len(running)):
+        free = jobs - len(running) if time.time() < last else 0
+        for cell in itertools.islice(queue, free):
             process = forked.Process(target=run, args=(cell, folder, threads, jobs))
             process.start()
             running[process] = cell, time.time()
         if not running:
-            return
+            break
         wait(
             [process.sentinel for process in running],
             timeout=min(60.0, max(0.0, end - time.time())),
@@ -104,20 +112,23 @@ def measure_all(waiting: list[Cell], folder: Path, jobs: int, threads: int, end:
             print(f"{done}/{total} {took:7.1f} s  {cell.path(Path()).stem}{fate}", flush=True)
     for unfinished in running:
         unfinished.terminate()
-    print(f"the time is up: {total - done} cells are left")
+    if done < total:
+        print(f"the time is up: {total - done} cells are left")
 
 
 def main() -> None:
     options = arguments(
         __doc__,
-        tables={"nargs": "+", "choices": list(SHAPES), "default": list(SHAPES)},
+        tables={"nargs": "+", "choices": list(SHAPES), "default": [*TUNING, *HELD_BACK]},
         methods={"nargs": "+", "help": "also vfg-SECONDS, a budget"},
         mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
         settings={"nargs": "+", "choices": SETTINGS, "default": list(SETTINGS)},
         jobs={"type": int, "default": 1, "help": "cells at a time; more than one: a thread each"},
         threads={"type": int, "default": 1, "help": "threads of a cell if --jobs is 1"},
+        seconds={"type": float, "help": "begin no cell after so long"},
         minutes={"type": float, "help": "stop after so long; cells under way are given up"},
         retry={"action": "store_true", "help": "measure cells again that ended with an error"},
+        again={"action": "store_true", "help": "measure cells again that docs/results/cells has"},
         list={"action": "store_true", "help": "print the cells to be measured, and no more"},
         collect={"action": "store_true", "help": "merge all cells into docs/results"},
     )
@@ -130,19 +141,23 @@ def main() -> None:
         print(collect(folder, TUNING, HELD_BACK, options))
         return
     options.methods = able(options.methods or (QUICK if options.quick else list(METHODS)))
-    waiting = [cell for cell in cells(options) if not measured(cell, folder, options.retry)]
+    log = None if options.quick or options.again else LOG
+    known = {key_of(cell): cell for cell in merged(folder, log)}
+    waiting = [cell for cell in cells(options) if not measured(cell, known, options.retry)]
     if options.list:
         print(*[cell.path(Path()).stem for cell in waiting], sep="\n")
         return
-    end = time.time() + 60.0 * options.minutes if options.minutes else float("inf")
+    begun, never = time.time(), float("inf")
+    last = begun + options.seconds if options.seconds else never
+    end = begun + 60.0 * options.minutes if options.minutes else never
     threads = 1 if options.jobs > 1 else options.threads
-    measure_all(waiting, folder, options.jobs, threads, end)
+    measure_all(waiting, folder, options.jobs, threads, last, end)
 
 
-def measured(cell: Cell, folder: Path, retry: bool) -> bool:
-    """Whether the cell's file is there, and no error in it if those are tried again."""
-    path = cell.path(folder)
-    return path.is_file() and not (retry and '"error"' in path.read_text())
+def measured(cell: Cell, known: dict[Key, dict[str, Any]], retry: bool) -> bool:
+    """Whether the cell was measured, and without an error if those are tried again."""
+    found = known.get(key_of(asdict(cell)))
+    return found is not None and not (retry and "error" in found)
 
 
 if __name__ == "__main__":

@@ -160,10 +160,10 @@ LIMITS = {
     "missforest": 800_000,
     "classical": 800_000,
     "miceforest": 200_000,
-    "miceforest40": 200_000,
+    "miceforest40": 100_000,
     "hyperimpute": 100_000,
-    "utrees": 100_000,
-    "forestdiffusion": 100_000,
+    "utrees": 200_000,
+    "forestdiffusion": 20_000,
     "miwae": 600_000,
 }
 """A method is run where rows x columns x columns is at most this: a forest is grown per column, and

@@ -20,9 +20,12 @@ from .methods import LIMITS, is_ours
 
 Group = tuple[str, str, str]
 Circumstances = tuple[int, int, int, bool]
+Key = tuple[Any, ...]
 Measured = dict[str, dict[int, dict[str, Any]]]
 """What was measured in one group, by method and seed."""
 
+LOG = FOLDER / "cells" / "imputation.json"
+"""All cells that were ever measured."""
 AVERAGED = ("mse", "mae", "mae_median", "crps", "energy", "coverage", "width")
 TIMED = ("fit_seconds", "draw_seconds", "transform_rows_per_second", "peak_mb")
 MARGIN = 0.02
@@ -32,7 +35,7 @@ OURS = "vfg"
 
 def collect(folder: Path, tuning: list[str], held_back: list[str], given: Arguments) -> Path:
     """Merge the cells of `folder` into one result file."""
-    log = None if given.quick else FOLDER / "cells" / "imputation.json"
+    log = None if given.quick else LOG
     cells = merged(folder, log)
     groups = grouped([cell for cell in cells if "error" not in cell])
     taken = usual_circumstances(cells)
@@ -272,11 +275,16 @@ LEFT_OUT = ("missing_cells", "peak_mb_at_start", "draws")
 """What is not carried over: known from the cell, or of no use."""
 
 
+def key_of(cell: dict[str, Any]) -> Key:
+    """What tells a cell from the others."""
+    return tuple(cell[name] for name in IDENTITY)
+
+
 def merged(folder: Path, log: Path | None) -> list[dict[str, Any]]:
     """The cells of the log and those of `folder`, which replace what the log has of them."""
     known = [] if log is None or not log.exists() else unpacked(log.read_text())
     new = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    found = {tuple(cell[name] for name in IDENTITY): cell for cell in [*known, *new]}
+    found = {key_of(cell): cell for cell in [*known, *new]}
     return [found[key] for key in sorted(found)]
 
 
