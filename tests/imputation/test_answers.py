@@ -204,7 +204,7 @@ def test_filling_is_the_same_by_model_and_imputer():
     filled = imputer.model_.fill(turned)
     assert list(filled.columns) == [*list(frame)[::-1], "note"]
     pd.testing.assert_frame_equal(filled[list(frame)], expected)
-    arrow = pa.Table.from_pandas(frame)
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
     assert imputer.model_.fill(arrow).schema == arrow.schema
 
 

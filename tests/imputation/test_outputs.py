@@ -115,7 +115,15 @@ def test_indicators_of_dropped_columns_stay():
     assert "missingindicator_x1" in names
 
 
-@pytest.mark.parametrize("make", [lambda f: f, lambda f: pl.from_pandas(f), pa.Table.from_pandas])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: f,
+        lambda f: pl.from_pandas(f),
+        lambda f: pa.Table.from_pandas(f, preserve_index=False),
+    ],
+    ids=["pandas", "polars", "arrow"],
+)
 def test_indicators_of_frames_are_columns_of_truth_values(make):
     frame = make(mixed())
     filled = linear(add_indicator=True).fit_transform(frame)
