@@ -41,6 +41,8 @@ TESTS = (
     "tests/test_smoke.py",
 )
 """What touches the interfaces of other packages; the mathematics is the same in every row."""
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where torch is published for CPUs alone."""
 READER = (
     "tests/test_release.py",
     "tests/test_docs.py::test_the_code_of_a_page_runs[networks.md]",
@@ -99,7 +101,7 @@ def run_row(python: str, wheel: Path, folder: Path, given: argparse.Namespace, o
         )
     torch = torch_requirement(given.cuda)
     if not is_offered(inside, torch):
-        return f"skipped: pip finds no {torch} for this Python; --cuda takes any build"
+        return f"skipped: pip finds no {torch}; set PIP_EXTRA_INDEX_URL={CPU_INDEX}, or use --cuda"
     # Old packages warn of new ones; the tests of this project's pinned versions see every warning.
     quiet = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"] if oldest else []
     pytest = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quiet]
