@@ -58,7 +58,7 @@ OPTIONS = {
     "wider conditioners, SiLU, dropout": ("VFG, the paper's tree", "VFG, tree"),
     "`Sampled(ladder=True)`": ("VFG, tree", "VFG, tree, ladder"),
     "`prior=Mixture(128)`": ("VFG, tree, ladder", "VFG, tree, ladder, mixture prior"),
-    "`prior=Flowed(4, 288)`": ("VFG, tree, ladder", "VFG, tree, ladder, flow prior"),
+    "`prior=FlowPrior(4, 288)`": ("VFG, tree, ladder", "VFG, tree, ladder, flow prior"),
     "`Coupling(image=...)`": (
         "VFG, tree, ladder, flow prior",
         "VFG, tree, ladder, flow prior, convolutions",

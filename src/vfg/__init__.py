@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +54,6 @@ _NAMES = {
 """Which module has which public names. They are imported when they are first used, since torch
 takes seconds, and the command line answers without it where it can."""
 
-_RENAMED = {"Flowed": "FlowPrior"}
-"""Public names of earlier versions, and what they are called now."""
 _ROOMS = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
 _find = lazy_names(__name__, _NAMES, globals())
 
@@ -66,13 +63,6 @@ def __getattr__(name: str) -> Any:
         return _version()
     if name in _ROOMS:
         return import_module(f"vfg.{name}")
-    if name in _RENAMED:
-        warnings.warn(
-            f"vfg.{name} is called vfg.{_RENAMED[name]} now; the old name will go in version 1.0",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        name = _RENAMED[name]
     return _find(name)
 
 

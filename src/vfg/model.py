@@ -143,9 +143,10 @@ class VFG(nn.Module):
             latent nodes wider than 32, priors that are not Normal and `vfg.Bottleneck`.
         states: how latent states come about: `deterministic`, as in the paper's algorithms;
             `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
-        latent: the distribution of a latent state given its parents, which is behind the distances
-            of deterministic states: `laplace` or `normal`. None is `laplace` for deterministic
-            states and `normal` for sampled ones.
+        latent: the distribution of a latent state given its parents: `laplace` or `normal`. With
+            deterministic states it decides how the objective measures the distance between
+            forward and backward states. None is `laplace` for deterministic states and `normal`
+            for sampled ones.
         likelihood: of the leaves: `gaussian` (unit noise, or with sampled states learned noise),
             `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to those,
             with `"*"` for all others.
@@ -228,11 +229,11 @@ class VFG(nn.Module):
     def from_gaussian(
         cls, linear: GaussianVFG, *, flow: Coupling | None = None, seed: int = 0
     ) -> VFG:
-        """The deep model whose first step is a fitted linear one.
+        """The deep model that starts as a fitted linear one.
 
         Every leaf edge is lifted and consists of couplings, identities at the start, and the
         linear map that encodes by the column's loading; its precision is the loading's. So
-        states, means and deviations are those of the linear model until training bends them.
+        states, means and deviations are those of the linear model until training changes them.
         With monotone leaves the states are equal, the means are not.
 
         Args:
@@ -308,7 +309,7 @@ class VFG(nn.Module):
     ) -> Tensor:
         """Forward and backward messages: the expected value of every cell, missing ones included.
 
-        With sampled states, through the centres of q in place of draws.
+        With sampled states the centres of q take the place of draws.
 
         Args:
             table: the data; NaN is unobserved.

@@ -13,6 +13,7 @@ import vfg
 from vfg.distributions.likelihoods import LikelihoodSpec
 from vfg.distributions.priors import PriorSpec
 from vfg.flows.specs import FlowSpec
+from vfg.modelfile import container, dumps, loads
 from vfg.modelfile.container import SCHEMA, read_contents
 from vfg.sampling.samplers import StatesSpec
 from vfg.tables.schema import ColumnSpec
@@ -42,6 +43,25 @@ def test_every_schema_has_files():
     for path in FOLDER.glob("*.vfg"):
         with path.open("rb") as file:
             assert read_contents(file, path.stat().st_size).fields["schema"] == 1
+
+
+def test_a_file_takes_every_step_from_its_schema_to_the_newest(monkeypatch):
+    path, taken = FOLDER / "gaussian_affine.vfg", []
+
+    def step(fields):
+        taken.append(fields["schema"])
+        return {**fields, "schema": fields["schema"] + 1}
+
+    monkeypatch.setattr(container, "UPGRADES", (step, step))
+    monkeypatch.setattr(container, "SCHEMA", 3)
+    found = vfg.load(path)
+    assert set(taken) == {1, 2}
+    assert taken == [1, 2] * (len(taken) // 2)
+    taken.clear()
+    again = loads(dumps(found))
+    assert taken == []
+    monkeypatch.undo()
+    assert dumps(again) == dumps(vfg.load(path))
 
 
 def test_every_file_has_answers():

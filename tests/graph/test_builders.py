@@ -9,9 +9,9 @@ from pathlib import Path
 import networkx
 import numpy
 import pandas
-import polars
 import pytest
 from graph.examples import APPENDIX, appendix_graph
+from optional import polars
 
 from vfg import graph as graph_module
 from vfg.graph import Edge, Graph, Node

@@ -162,6 +162,19 @@ def test_sentences(ensemble, table):
     assert "no observed cell says anything" in nothing.sentence
 
 
+@pytest.mark.parametrize(
+    ("scale", "shown"),
+    [(1.0, ("+17.5", "−0.3", "68.5")), (1e-4, ("+0.00175", "−0.00003", "0.00685"))],
+)
+def test_sentences_round_to_what_matters(scale, shown):
+    parts, cells = {1: 17.4642 * scale, 2: -0.3146 * scale}, {1: 1.0, 2: 2.0}
+    why = Explanation(0, 1.0, 68.5389 * scale, 85.6885 * scale, parts, cells, "Shapley")
+    larger, smaller, start = shown
+    assert f"because column 1 = 1 ({larger}) and column 2 = 2 ({smaller});" in why.sentence
+    assert why.sentence.startswith("column 0 is filled with 1,")
+    assert why.sentence.endswith(f"without evidence it would be {start}.")
+
+
 def test_a_frame_lists_the_contributions(ensemble, table):
     why = ensemble.explain(table, int(table.dropna().index[0]), "weight")
     frame = why.to_frame()

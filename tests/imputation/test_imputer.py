@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from imputation.mixed_tables import light, linear, mixed, numbers
+from optional import polars as pl
 from sklearn.base import clone
 from tables.frames_of_every_kind import ARRAYS, FRAMES, cells_of, dtypes_of
 
@@ -62,7 +62,9 @@ def test_a_mixed_frame_is_filled_in_kind(every_kind):
         assert filled[name].max() == frame[name].max()
 
 
-@pytest.mark.parametrize("make", [lambda f: f, pl.from_pandas], ids=["pandas", "polars"])
+@pytest.mark.parametrize(
+    "make", [lambda f: f, lambda f: pl.from_pandas(f)], ids=["pandas", "polars"]
+)
 def test_a_complete_frame_comes_back_as_it_is(make, every_kind):
     whole = make(mixed(share=0.0))
     same = every_kind.transform(whole)

@@ -4,12 +4,12 @@ import pickle
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imputation.mixed_tables import light, linear
+from optional import polars as pl
 
 from vfg.modelfile import dumps, loads
 from vfg.sklearn import VFGImputer

@@ -4,10 +4,10 @@ import pickle
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
 from imputation.mixed_tables import light, linear, mixed, numbers
+from optional import polars as pl
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -25,9 +25,12 @@ from vfg.sklearn import VFGImputer
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 @pytest.mark.parametrize(
-    "make", [np.asarray, lambda f: f, pl.from_pandas], ids=["array", "pandas", "polars"]
+    "make",
+    [np.asarray, lambda f: f, lambda f: pl.from_pandas(f)],
+    ids=["array", "pandas", "polars"],
 )
 def test_set_output(kind, make):
+    pytest.importorskip(kind)
     frame = pd.DataFrame(numbers()[1], columns=list("abcd"))
     imputer = linear(add_indicator=True).set_output(transform=kind)
     filled = imputer.fit_transform(make(frame))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
 from inference.asked_models import NAN, dag, named, same, small, table_for
+from optional import polars as pl
 from strategies import perturbed
 
 import vfg
@@ -64,7 +64,7 @@ def test_numbers_are_repeated_for_all_rows():
 
 FRAMES = {
     "pandas": pd.DataFrame,
-    "polars": pl.DataFrame,
+    "polars": lambda columns: pl.DataFrame(columns),
     "arrow": lambda columns: pd.DataFrame(columns).convert_dtypes(dtype_backend="pyarrow"),
     "nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
     "objects": lambda columns: pd.DataFrame(columns).astype(object).replace({np.nan: pd.NA}),

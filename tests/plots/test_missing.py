@@ -2,9 +2,9 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
+from optional import polars as pl
 
 from vfg import plots
 from vfg.plots.imputations import missing_bands
@@ -15,13 +15,19 @@ GAPS = np.array([[False, True], [True, True], [False, False]])
 def tables():
     values = np.where(GAPS, np.nan, 1.0)
     frame = pd.DataFrame({"n": values[:, 0], "c": pd.Categorical([None, None, "x"])})
-    other = pl.DataFrame({"n": [1, None, 2], "c": [None, None, "x"]})
-    return [values, torch.from_numpy(values), frame, other, [[1, None], [None, None], [1, "x"]]]
+    lists = [[1, None], [None, None], [1, "x"]]
+    return {
+        "array": lambda: values,
+        "tensor": lambda: torch.from_numpy(values),
+        "pandas": lambda: frame,
+        "polars": lambda: pl.DataFrame({"n": [1, None, 2], "c": [None, None, "x"]}),
+        "lists": lambda: lists,
+    }
 
 
-@pytest.mark.parametrize("table", tables(), ids=["array", "tensor", "pandas", "polars", "lists"])
-def test_tables_of_every_kind_show_their_gaps(table):
-    ax = plots.missingness(table)
+@pytest.mark.parametrize("make", tables().values(), ids=tables())
+def test_tables_of_every_kind_show_their_gaps(make):
+    ax = plots.missingness(make())
     assert ax.images[0].get_array().tolist() == GAPS.astype(float).tolist()
     assert [tick.get_text().split()[-1] for tick in ax.get_xticklabels()] == ["33%", "67%"]
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from imputation.mixed_tables import linear, mixed
+
+pytest.importorskip("dash", reason="the page needs the extra studio")
 from plotly.utils import PlotlyJSONEncoder
 
 from vfg.plots.report import confidence

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
+from optional import polars as pl
 
 ROWS = 40
 GAPS = (3, 7, 8, 20, 39)
@@ -59,19 +60,29 @@ PANDAS = [
     ("date", TIMES, [arrow(pa.timestamp("us")), "object"]),
     ("date", SPANS, ["timedelta64[ns]", "timedelta64[s]", arrow(pa.duration("ms")), "object"]),
 ]
-POLARS = [
-    ("continuous", NUMBERS, [pl.Float64, pl.Float32, pl.Decimal(12, 3)]),
-    ("integer", WHOLE, [pl.Int64, pl.Int8, pl.UInt32, pl.UInt64]),
-    ("boolean", TRUTHS, [pl.Boolean]),
-    ("categorical", NAMES, [pl.String, pl.Categorical, pl.Enum([*sorted(set(NAMES)), "unused"])]),
-    ("date", DAYS, [pl.Date]),
-    (
-        "date",
-        TIMES,
-        [pl.Datetime("ns"), pl.Datetime("ms"), pl.Datetime("us", "America/New_York")],
-    ),
-    ("date", SPANS, [pl.Duration("us"), pl.Duration("ms")]),
-]
+
+
+def polars_dtypes():
+    """The kind, the cells and the dtypes of polars, none without polars."""
+    if find_spec("polars") is None:
+        return []
+    return [
+        ("continuous", NUMBERS, [pl.Float64, pl.Float32, pl.Decimal(12, 3)]),
+        ("integer", WHOLE, [pl.Int64, pl.Int8, pl.UInt32, pl.UInt64]),
+        ("boolean", TRUTHS, [pl.Boolean]),
+        (
+            "categorical",
+            NAMES,
+            [pl.String, pl.Categorical, pl.Enum([*sorted(set(NAMES)), "unused"])],
+        ),
+        ("date", DAYS, [pl.Date]),
+        (
+            "date",
+            TIMES,
+            [pl.Datetime("ns"), pl.Datetime("ms"), pl.Datetime("us", "America/New_York")],
+        ),
+        ("date", SPANS, [pl.Duration("us"), pl.Duration("ms")]),
+    ]
 
 
 def pandas_series(cells, dtype):
@@ -97,7 +108,7 @@ def frames():
             index = pd.Index([f"row {k}" for k in range(ROWS)])
             frame = pd.DataFrame({"x": pandas_series(cells, dtype), "y": NUMBERS})
             yield f"pandas {dtype} {kind}", kind, frame.set_index(index)
-    for kind, cells, dtypes in POLARS:
+    for kind, cells, dtypes in polars_dtypes():
         for dtype in dtypes:
             frame = pl.DataFrame({"x": polars_series(cells, dtype), "y": NUMBERS})
             yield f"polars {dtype} {kind}", kind, frame

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optional import polars as pl
 from tables.frames_of_every_kind import ARRAYS, FRAMES, GAPS, ROWS, cells_of, dtypes_of, objects
 
 from vfg.tables import Continuous, Encoding, Ordinal, Schema
@@ -172,7 +172,9 @@ def test_idle_columns_are_filled_without_a_model_or_stay_empty():
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize("convert", [pd.DataFrame, pl.DataFrame, lambda c: np.array([[1.0, 2.0]])])
+@pytest.mark.parametrize(
+    "convert", [pd.DataFrame, lambda c: pl.DataFrame(c), lambda c: np.array([[1.0, 2.0]])]
+)
 def test_tables_of_no_or_one_row_can_be_fitted_and_used(rows, convert):
     table = convert({"a": [1.5], "b": ["x"], "c": [True]})[:rows]
     encoding = Encoding.fit(None, table)

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
+from optional import polars as pl
 from tables.frames_of_every_kind import ARRAYS, FRAMES
 
 from vfg.tables import (

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas
-import polars
 import pytest
 import torch
+from optional import polars
 from torch.utils.data import DataLoader, TensorDataset
 
 import vfg

@@ -55,7 +55,15 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Imputed:
-    """What a job did: rows, those of an earlier run, cells filled and left in this run, seconds."""
+    """What a job did.
+
+    Args:
+        rows: of the table.
+        found: rows that an earlier run of the job had filled.
+        filled: cells that this run filled.
+        left: cells that stay missing in this run.
+        seconds: that it took.
+    """
 
     rows: int
     found: int
@@ -92,7 +100,7 @@ def impute(
         filling: draws, intervals, flags and seed; None for what is expected. Proper draws are for
             the table that the model was fitted to, since parameters are drawn given its rows.
         shard_rows: how many rows are filled, and written to one shard, at a time.
-        format: of the target; None reads it off its suffix, shards being Parquet.
+        format: of the target; None reads it off its suffix, or takes Parquet for shards.
         engine: `"local"`, `"ray"`, or one that was set up. With Ray and a folder as the target,
             workers read and write; every machine must reach the files.
         processes: how many work at once, each with one thread.

@@ -150,11 +150,11 @@ def fit(
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
 
     A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
-    An imputer uses so many random rows of a larger table anyway; here they are
-    drawn in one pass over the table, each row with the same chance, those without any observed cell
-    left out. From all rows come the ranges that filled numbers and dates keep to, and the
-    categories of text (of columns with at most 10,000); from the drawn rows alone come means,
-    deviations and code points, so categories that no drawn row has are known but never filled in.
+    Of a larger table so many rows are drawn at random in one pass, each with the same chance; rows
+    without any observed cell are left out. `VFGImputer.fit` would use no more rows either. All rows
+    decide the ranges that filled numbers and dates keep to, and the categories of text (of columns
+    with at most 10,000). The drawn rows alone decide means, deviations and code points, so that
+    categories that no drawn row has are known but never filled in.
 
     Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of
     `every_row`; all else happens in each of them, with the same result.

@@ -67,7 +67,7 @@ class Dialect:
         quoting: which cells are quoted without need; detected in files that are read.
 
     Raises:
-        ValueError: for a delimiter or decimal mark that cannot be.
+        ValueError: for an invalid delimiter or decimal mark.
 
     Example:
         >>> Dialect(delimiter=";", decimal=",").decimal

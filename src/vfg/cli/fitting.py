@@ -71,7 +71,7 @@ class KnowledgeOptions:
     tier: list[str] | None = option(
         None,
         GRAPH,
-        "Columns that cause nothing in those of earlier tiers. May be repeated.",
+        "Columns of a tier, which cause nothing in earlier tiers. May be repeated.",
         metavar="A,B,...",
     )
 

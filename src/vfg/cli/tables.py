@@ -66,7 +66,7 @@ class ReadOptions:
     day_first: bool | None = option(
         None,
         FILES,
-        "Which comes first in dates like 03/04/2020; by default as days above 12 tell.",
+        "Which comes first in dates like 03/04/2020; by default decided by days above 12.",
         "--day-first/--month-first",
     )
     most_piped: float = option(

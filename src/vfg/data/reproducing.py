@@ -53,7 +53,7 @@ def reproduce(
         The results, as the experiment wrote them to the file `NAME.json`.
 
     Raises:
-        ValueError: for a name or a number of seeds that cannot be.
+        ValueError: for an unknown name, or a number of seeds below 1.
         FileNotFoundError: if the experiments are neither in the package nor beside it.
         ImportError: if a package for figures or frames is missing; it names the extra.
         RuntimeError: if the experiment fails; its output has the reason.

@@ -490,7 +490,7 @@ class FlowPrior(PriorSpec):
         layers: number of the conditioners' layers.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
         dropout: of the conditioners in training mode.
-        image: rows and columns, if the roots are images; see `Coupling`, as for what follows.
+        image: rows and columns, if the roots are images; see `Coupling`.
         channels: width of the convolutions, per pixel.
         residual: gated residual layers of convolutions at each of two scales.
 

@@ -129,7 +129,7 @@ class Bottleneck(FlowSpec):
         check_rate("Bottleneck", "dropout", self.dropout)
 
     def space(self, child: int, parent: int) -> int:
-        """Room for both."""
+        """The width of the child and that of the parent together."""
         pixels = self.image[0] * self.image[1]
         if child != pixels:
             raise ValueError(

@@ -71,12 +71,12 @@ class GaussianSettings:
     """How a `vfg.GaussianVFG` is fitted.
 
     Args:
-        iterations: of EM, at the most.
+        iterations: how many iterations of EM there are at most.
         tolerance: EM stops when an iteration gains less than this per row.
         restarts: how many runs of EM to choose from; None means 1, or 3 for mixtures.
         finish: `"gradient"` steps afterwards or `"none"`; `"auto"` takes them for splines,
             couplings, noise-free inner nodes and discrete leaves.
-        steps: how many.
+        steps: how many gradient steps.
         shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
             mixed roots to their average; 0 is maximum likelihood.
         negligible: EM passes over components whose probability given a row is below this,

@@ -295,7 +295,7 @@ class GaussianVFG(nn.Module):
 
     @torch.no_grad()
     def log_prob(self, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-        """log p of the observed cells of every row, in data units; with discrete ones by the chain.
+        """log p of the observed cells of every row, in data units; discrete ones by the chain rule.
 
         Args:
             table: the data; NaN is unobserved.

@@ -81,7 +81,7 @@ class Explanation:
         """
         show, signed = self.show, self.show_signed
         parts = [
-            f"{name} = {show_value(self.evidence[name])} ({signed(size)})"
+            f"{show_name(name)} = {show_value(self.evidence[name])} ({signed(size)})"
             for name, size in list(self.contributions.items())[:NAMED]
             if size
         ]
@@ -95,7 +95,8 @@ class Explanation:
             )
         else:
             start = f"without evidence it would be {self.show_level(self.start)}"
-        return f"{self.column} is filled with {show_value(self.value)}, {because}; {start}."
+        filled = f"{show_name(self.column)} is filled with {show_value(self.value)}"
+        return f"{filled}, {because}; {start}."
 
     def __str__(self) -> str:
         """The sentence, and the largest contributions."""
@@ -110,12 +111,19 @@ class Explanation:
             lines.append(f"{words:<40}{self.show_signed(left):>16}")
         return "\n".join(lines)
 
+    @property
+    def decimals(self) -> int:
+        """After how many decimals differences are rounded: the largest has three digits."""
+        largest = max(map(abs, [self.total - self.start, *self.contributions.values()]))
+        return 2 - math.floor(math.log10(largest)) if largest > 0.0 else 0
+
     def show(self, size: float) -> str:
         """A difference on the axis of `start` and `total` in words."""
         if self.is_choice:
             return percent(size)
         days = isinstance(self.value, np.datetime64 | np.timedelta64)
-        return format_number(size) + (" days" if days else "")
+        number = format_number(round(size, self.decimals), max(self.decimals, 0))
+        return number + (" days" if days else "")
 
     def show_level(self, size: float) -> str:
         """A point on that axis in words; dates as such."""
@@ -133,6 +141,11 @@ class Explanation:
 
         rows = [(name, self.evidence[name], size) for name, size in self.contributions.items()]
         return pandas.DataFrame(rows, columns=["column", "value", "contribution"])
+
+
+def show_name(label: Label) -> str:
+    """A column in words; in tables without names its position."""
+    return label if isinstance(label, str) else f"column {label}"
 
 
 def show_value(value: Any) -> str:

@@ -464,7 +464,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             X: a table with the columns that were fitted.
             row: position of the row.
             column: label of the column, or its position in a table without labels.
-            evaluations: how often the model may be asked, about.
+            evaluations: about how often the model may be asked.
             random_state: seed of the orders in which cells are made known.
 
         Example:

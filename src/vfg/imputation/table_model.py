@@ -447,7 +447,7 @@ class TableModel(Ensemble):
             table: with the columns that were fitted.
             row: position of the row.
             column: whose cell to explain; an observed one is explained as if it were missing.
-            evaluations: how often the model may be asked, about.
+            evaluations: about how often the model may be asked.
             seed: of the orders.
 
         Returns:

@@ -149,12 +149,12 @@ class Answer(ABC):
     @property
     @abstractmethod
     def converged(self) -> Any:
-        """Which rows' missing cells inside partly observed sections have settled, `(rows,)`."""
+        """Whether the repeated filling of partly observed sections has settled, `(rows,)`."""
 
     @property
     @abstractmethod
     def mean(self) -> ByName:
-        """Expected values by target; the probability of 1, or the most probable category.
+        """Expected values by target; of 0 and 1 the probability of 1, of categories the likeliest.
 
         A leaf or node has `(rows, width)`, a column `(rows,)`.
         """
@@ -176,7 +176,7 @@ class Answer(ABC):
 
     @abstractmethod
     def samples(self, n: int) -> ByName:
-        """`n` > 0 draws by target, along the first axis; the first are the same for every `n`."""
+        """Draws by target, `n` of them along the first axis; a larger `n` appends further ones."""
 
     @abstractmethod
     def covariance(self, targets: Name | Sequence[Name]) -> Any:

@@ -197,7 +197,7 @@ def counterfactual(
         seed: of the draws of missing cells.
 
     Returns:
-        Means, quantiles and draws of the targets; they vary as far as cells are missing.
+        Means, quantiles and draws of the targets; draws differ only where cells are missing.
 
     Raises:
         ValueError: for unknown columns, a cycle, or an effect that is no number.

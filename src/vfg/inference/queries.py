@@ -170,11 +170,11 @@ def embed(
 def label_probabilities(
     model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None
 ) -> Tensor:
-    r"""Probabilities of the labels, `(rows, labels)`, all alike beforehand.
+    r"""Probabilities of the labels, `(rows, labels)`; without evidence all are equal.
 
-    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots; for roots that carry
-    a precision exactly $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
-    \tfrac12 \lVert \lambda_u \rVert^2)$ with η without the prior.
+    $p(u \mid x) \propto p(h \mid u)$ on the observed coordinates of the roots. For roots with a
+    precision it is exact: $\exp(\tfrac12 (\eta + \lambda_u)^\top P^{-1} (\eta + \lambda_u) -
+    \tfrac12 \lVert \lambda_u \rVert^2)$, where η leaves out the prior.
 
     Args:
         model: a model with the prior `vfg.PerLabel`.
@@ -266,7 +266,7 @@ def _expected_cells(model: Any, table: Tensor, row_ids: ArrayLike | None) -> Ten
 
 
 def log_prob(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Tensor:
-    """Refused by a ValueError: a VFG has no log-density in closed form."""
+    """Raise a ValueError: a VFG has no log-density in closed form; see `log_likelihood`."""
     if model.sampling is not None:
         raise ValueError(
             "a VFG with sampled states has no log_prob in closed form; estimate it by importance "
@@ -416,8 +416,8 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
     Args:
         model: the model.
         states: values of roots, and of other latent nodes to fix, `(rows, width)`. A root that
-            is not given, or NaN, is at its prior's mean. Of the result of `encode` the roots
-            are used.
+            is not given, or NaN, is at its prior's mean. If the result of `encode` is given,
+            only its roots are used.
 
     Example:
         >>> import vfg

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,7 +16,9 @@ from torch import Tensor
 from vfg.modelfile.registry import kind_of, known_kinds
 from vfg.modelfile.summary import DTYPES, digest_contents, summary_of
 
-SCHEMA = 1
+UPGRADES: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
+"""The steps from every schema to the next: the first takes the fields of schema 1 to schema 2."""
+SCHEMA = 1 + len(UPGRADES)
 """The layout that `save` writes; `load` reads it and all earlier ones."""
 
 LONGEST_HEADER = 16 * 2**20
@@ -188,6 +190,13 @@ def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
         raise UnreadableError(
             f"has a malformed configuration: no dtype is called {fields['dtype']!r}"
         )
+    return fields
+
+
+def upgrade(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a file of any schema as the newest one has them."""
+    for step in UPGRADES[fields["schema"] - 1 :]:
+        fields = step(fields)
     return fields
 
 

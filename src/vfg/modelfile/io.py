@@ -23,6 +23,7 @@ from vfg.modelfile.container import (
     pack,
     read_contents,
     read_tensors,
+    upgrade,
 )
 from vfg.modelfile.registry import class_of
 from vfg.training.data import check_device
@@ -36,10 +37,11 @@ ADDED = re.compile(r"(^|\.)spread\.(log_softness|knows_roots|root_(mean|factor)\
 """Tensors of the calibration that earlier files lack; models then have them at their start."""
 
 
-def build_model(fields: Mapping[str, Any]) -> Any:
-    """The model that the fields of a file describe, in any state."""
+def build_model(fields: dict[str, Any]) -> Any:
+    """The model that the fields of a file of any schema describe, in any state."""
     try:
-        return class_of(fields["kind"]).from_dict(fields["model"])
+        current = upgrade(fields)
+        return class_of(current["kind"]).from_dict(current["model"])
     except (UnreadableError, RecursionError):
         raise
     except Exception as error:  # the description may be anything, and so may what goes wrong

@@ -227,8 +227,8 @@ def surrogate(
 ) -> Surrogate:
     """The objective of Algorithm 1 per row, in named parts; differentiable.
 
-    It trains models with deterministic states but is not a bound on the likelihood: such states
-    have no q, and their log q, which is infinite, is left out. `bound` is one.
+    It trains models with deterministic states. It is not a bound on the likelihood: such states
+    have no density q, so that the term log q is left out. For sampled states `bound` is one.
 
     Args:
         model: the model.

@@ -416,7 +416,7 @@ def coverage(
 
 
 def sensitivity(result: Sensitivity, *, ax: Axes | None = None) -> Axes:
-    """How far the means of columns move with their missing cells.
+    """Draw how far the means of columns move when their missing cells are shifted.
 
     Args:
         result: of `VFGImputer.sensitivity`.

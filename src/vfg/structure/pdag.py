@@ -148,7 +148,7 @@ def structural_hamming_distance(first: Mask, second: Mask) -> int:
 
 
 def edge_f1(found: Mask, truth: Mask) -> float:
-    """The F1 score of directions: an edge without one counts as both, 1 for equal graphs.
+    """The F1 score of directed edges, 1 for equal graphs; an undirected edge counts as both.
 
     Example:
         >>> edge = np.array([[0, 1], [0, 0]], dtype=bool)
@@ -160,7 +160,7 @@ def edge_f1(found: Mask, truth: Mask) -> float:
 
 
 def structural_intervention_distance(found: Mask, truth: Mask) -> tuple[int, int]:
-    """The least and the greatest number of effects that a graph gets wrong, both of a DAG alike.
+    """The least and the greatest number of effects that a graph gets wrong; equal for a DAG.
 
     An effect is the distribution of one column when another is set. A graph derives it by
     adjustment for the parents of the column that is set, and it is wrong if that set of parents is

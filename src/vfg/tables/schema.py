@@ -65,12 +65,11 @@ class Whole(Continuous):
 
 @dataclass(frozen=True)
 class FewValued(Continuous):
-    """Real numbers of which few differ, such as the years 1999 and 2008.
+    """Real numbers that take few values, such as the years 1999 and 2008.
 
-    Draws, medians and ends of intervals are values that occur. Filled cells are such values where
-    that is as good: where it does not increase the squared error of held-out cells by more than
-    2 %. Else they are means, which are rounded if all values are whole and the table is a frame:
-    its floats may be integers with gaps.
+    Draws, medians and ends of intervals are values that occur. Filled cells are, too, unless that
+    increases the squared error of held-out cells by more than 2 %. Then they are means, which are
+    rounded if all values are whole and the table is a frame: its floats may be integers with gaps.
 
     Args:
         bounds: the lowest and the highest value of filled cells; None for the observed one.
@@ -143,7 +142,7 @@ class Categorical(CategorySpec):
 
 @dataclass(frozen=True)
 class Ordinal(CategorySpec):
-    """One of several categories in order; filled cells stay between the ends that were observed.
+    """One of several categories in order; filled cells lie between the observed extremes.
 
     Categories stand from the lowest to the highest. None takes the order that the dtype of a column
     declares, or else that of its numbers.
@@ -154,7 +153,7 @@ class Ordinal(CategorySpec):
 
 @dataclass(frozen=True)
 class Date(ColumnSpec):
-    """Dates, times or durations, of which filled cells have the resolution of the observed ones.
+    """Dates, times or durations; filled cells have the resolution of the observed ones.
 
     Args:
         bounds: the earliest and the latest moment that a filled cell may have, as dates or ISO
@@ -184,7 +183,7 @@ class Identifier(ColumnSpec):
 
 @dataclass(frozen=True)
 class Empty(ColumnSpec):
-    """Objects of which none is observed, so that nothing tells what they are: not filled."""
+    """Objects without any observed cell, so that their kind is unknown: not filled."""
 
     name: ClassVar[str] = "empty"
 
@@ -315,13 +314,16 @@ LARGEST_WHOLE = 2.0**53
 class Schema(Mapping[Label, ColumnSpec]):
     """The kind of every column of a table, in the order of the columns.
 
-    What is inferred: a column of floats is few valued if it has at most ten different numbers, with
-    five cells each on average, else whole if all are whole numbers, else continuous; integer
-    dtypes, nullable ones included, are integer; booleans are boolean; strings, and strings mixed
-    with numbers, are categorical, but identifiers if there are more than nine and nearly all
-    differ; ordered categoricals of pandas are ordinal, all others (and enums) as strings; dates,
-    times and durations are dates; a column of Python objects is what all its cells are, and empty
-    without any.
+    Kinds that are not given are inferred:
+
+    - floats are few valued if they have at most ten different numbers, with five cells each on
+      average; else whole if all are whole numbers; else continuous;
+    - integer dtypes, nullable ones included, are integer; booleans are boolean;
+    - strings, and strings mixed with numbers, are categorical, but identifiers if there are more
+      than nine and nearly all differ;
+    - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
+    - dates, times and durations are dates;
+    - Python objects are what all cells of the column are, and empty if no cell is observed.
 
     Args:
         columns: labels and kinds.
@@ -355,7 +357,7 @@ class Schema(Mapping[Label, ColumnSpec]):
             discrete: whether floats may be inferred to be whole or few valued.
 
         Returns:
-            The schema, with the categories of every categorical, ordinal column.
+            The schema, with the categories of every categorical or ordinal column.
 
         Raises:
             ValueError: for repeated or unknown labels, or a kind that a column cannot be.

@@ -62,9 +62,9 @@ def fit(
 ) -> Any:
     """Fit a model of any kind to a table, in place.
 
-    Of a `vfg.GaussianVFG` the likelihood is maximised by EM; see `GaussianVFG.fit`. Of a
-    `vfg.TableModel` the encoding and all parts are fitted; see `TableModel.fit`. A `vfg.VFG` is
-    trained by gradient steps:
+    A `vfg.GaussianVFG` is fitted by EM, which maximises the likelihood; see `GaussianVFG.fit`. A
+    `vfg.TableModel` fits its encoding and all its parts; see `TableModel.fit`. A `vfg.VFG` is
+    trained by gradient steps.
 
     Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
@@ -73,9 +73,9 @@ def fit(
     `Masking.visible` is not used. Only observed cells ever enter a loss. Training a model that was
     trained before continues from where it is.
 
-    A non-finite loss is answered by going back and lowering the rate. So is a blow-up of sampled
-    states, an epoch after which held-out cells are predicted far worse than before: training goes
-    on from the best state, with one warning.
+    Training goes back and lowers the rate if the loss is not finite, or if sampled states blow up,
+    so that held-out cells are predicted far worse than an epoch before. Then it goes on from the
+    best state, with one warning.
 
     Several VFGs of equal configuration, such as those of several seeds, are trained as one batched
     model, on a GPU in little more time than one: each has its own batches, masks and best state.
@@ -102,7 +102,7 @@ def fit(
         The history of the run.
 
     Raises:
-        ValueError: for a table, labels or settings that cannot be, or a foreign checkpoint.
+        ValueError: for an invalid table, labels or settings, or the checkpoint of another run.
         TypeError: for an option that the model's kind does not have.
         FloatingPointError: if the loss stays non-finite at ever lower rates; the model is then back
             at its best state.
@@ -197,7 +197,7 @@ def maximise(
         The history of the run.
 
     Raises:
-        ValueError: for rows or settings that cannot be.
+        ValueError: for invalid rows or settings.
         FloatingPointError: if the objective stays non-finite at ever lower rates.
 
     Example:

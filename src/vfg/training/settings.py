@@ -102,10 +102,10 @@ PATIENCE = 25
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Everything that decides what training does to a `vfg.VFG`, beside the model and the table.
+    """How a `vfg.VFG` is trained.
 
-    What is None (of `masking`, `"auto"`) is chosen by the model and the number of rows, see
-    `choose`; what is given is kept.
+    Settings that are None, and `"auto"` of `masking`, are chosen by the model and the number of
+    rows; see `choose`.
 
     Args:
         masking: Algorithm 2, or None for Algorithm 1 alone; `"auto"` is Algorithm 2 in every step,
@@ -124,15 +124,15 @@ class FitSettings:
         epochs: how many; after each the held-out loss is computed. None is 60 epochs of 25 steps,
             of more steps above 20,000 rows, that end after 25 epochs without a better loss.
         steps: how many steps make an epoch; with `epochs`, None means one pass over the table.
-        budget: seconds after which to stop all the same; the schedule shrinks to fit.
+        budget: seconds after which training stops; the schedule of the rate shrinks to fit.
         batch: rows per step; None is a tenth of the rows, but 32 to 256.
         rate: the highest learning rate of the schedule; None is 0.005, and 0.002 with sampled
             states or latent nodes wider than 32.
         schedule: of the rate: `"one-cycle"` rises for 30 % of the run, then falls to almost 0;
             `"cosine"` rises for 2 %.
-        average: share of the steps so far over whose end weights are averaged; the averages are
-            what is validated and kept. 0 averages nothing; 0.05 suits noisy objectives such as
-            the bound of sampled states.
+        average: weights are averaged over this last share of the steps so far, and the averages
+            are validated and kept. 0 averages nothing; 0.05 suits noisy objectives such as the
+            bound of sampled states.
         weight_decay: of the conditioners.
         clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
             whatever that is.
@@ -153,7 +153,7 @@ class FitSettings:
             memory than shallow ones.
 
     Raises:
-        ValueError: for values that cannot be.
+        ValueError: for invalid values.
 
     Example:
         >>> FitSettings(seed=1).choose(1000, is_sampled=False, is_wide=False).batch

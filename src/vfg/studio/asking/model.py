@@ -259,9 +259,9 @@ def open_model(model: Any) -> OpenModel:
 
 @dataclass(frozen=True)
 class Answered:
-    """A question and what a model answers to it.
+    """A question and a model's answer to it.
 
-    In a notebook it shows itself as the cards of the page.
+    A notebook shows it as the cards of the page.
 
     Args:
         model: that answered.
@@ -285,7 +285,7 @@ class Answered:
 
     @property
     def word(self) -> str:
-        """What values are: given or set."""
+        """How values came about: "given" or "set"."""
         return "set" if self.intervened else "given"
 
     def __getitem__(self, name: str) -> Marginal:
