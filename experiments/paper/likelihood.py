@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 import vfg
+from vfg.plots.style import CATEGORIES, MARKERS, tidy
 
 from ..baselines.images import POSTERIORS, FlowAutoencoder, HierarchicalAutoencoder
 from ..cells import Cells
@@ -374,21 +375,42 @@ def _short(value: Any) -> str:
 
 def draw_validation(found: dict[str, Any]) -> Any:
     """The bounds on validation rows by training step, from the first whose axis is readable."""
-    figure, axes = subplots(1, len(found["data"]), figsize=(12, 3.6), squeeze=False)
+    from matplotlib.lines import Line2D
+
+    figure, axes = subplots(1, len(found["data"]), figsize=(12, 4.2), squeeze=False)
+    parts = found["data"].values()
+    drawn = [m for part in parts for m, row in part["models"].items() if "validation" in row]
+    names = list(dict.fromkeys(drawn))
+    looks = {
+        name: _look(k) | {"lw": 2.4 if name == ENCODING else 1.2} for k, name in enumerate(names)
+    }
     for axis, (name, part) in zip(axes[0], found["data"].items(), strict=True):
-        for model, row in part["models"].items():
+        for model in names:
+            row = part["models"].get(model, {})
             if "validation" not in row:
                 continue
             values = row["validation"]
             total = row["steps"] - row.get("finish", {"steps": 0})["steps"]
             steps = [(k + 1) * total / len(values) for k in range(len(values))]
-            axis.plot(steps, values, label=model, lw=2 if model == ENCODING else 1)
+            axis.plot(steps, values, markevery=max(1, len(values) // 8), **looks[model])
         best = min(min(row.get("validation", [math.inf])) for row in part["models"].values())
-        axis.set(title=name, xlabel="steps", ylim=(0.99 * best, 1.25 * best))
+        tidy(axis, x="steps", y="−ELBO on validation rows", title=name)
+        axis.set(ylim=(0.99 * best, 1.25 * best))
         axis.locator_params(axis="x", nbins=5)
-        axis.legend(fontsize=7)
-    axes[0, 0].set_ylabel("-ELBO on validation rows")
+    lines = [Line2D([], [], label=name, **look) for name, look in looks.items()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure
+
+
+def _look(k: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the k-th line; no two lines share all of them."""
+    colours = CATEGORIES[:7]  # the eighth is too light for a line
+    return {
+        "color": colours[k % len(colours)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "ms": 4,
+        "ls": "-" if k < len(colours) else "--",
+    }
 
 
 def main() -> None:

@@ -24,9 +24,8 @@ from .representation_figures import draw
 OURS, PAPERS, FLOW = "VFG", "VFG, deterministic states (the paper's)", "coupling flow"
 
 
-def models(images: Images, quick: bool, seed: int) -> dict[str, Labelled]:
-    """By name; the flow is as large as the paper's VFG."""
-    hidden = 48 if quick else 256
+def models(images: Images, hidden: int, seed: int) -> dict[str, Labelled]:
+    """By name; the flow is as large as our VFG."""
     ours = drawn_tree(images.side, hidden, seed)
     papers = papers_tree(images.side, hidden, seed)
     flow = Plain.sized(images.train.shape[1], images.levels, count(ours), seed)
@@ -34,7 +33,7 @@ def models(images: Images, quick: bool, seed: int) -> dict[str, Labelled]:
 
 
 def trained(
-    images: Images, seeds: list[int], budget: Budget, quick: bool
+    images: Images, seeds: list[int], budget: Budget, hidden: int
 ) -> list[dict[str, Labelled]]:
     """All models of all seeds; all take equally many steps."""
     found = []
@@ -43,7 +42,7 @@ def trained(
         (images.valid, images.labels["validation"]),
     )
     for seed in seeds:
-        found.append(models(images, quick, seed))
+        found.append(models(images, hidden, seed))
         for model in found[-1].values():
             model.to(DEVICE).fit(rows, valid, seed, budget.options(len(images.train)))
     return found
@@ -66,18 +65,25 @@ def probed(known: Tensor, new: Tensor, images: Images) -> dict[str, float]:
 
 
 def main() -> None:
-    given = arguments(__doc__, steps={"type": positive, "help": "of training"})
+    given = arguments(
+        __doc__,
+        steps={"type": positive, "help": "of training"},
+        batch={"type": positive, "help": "rows of a step"},
+        hidden={"type": positive, "help": "units of a conditioner"},
+    )
     seeds = given.chosen(full=3, quick=1)
     steps = given.steps or (300 if given.quick else 3000)
-    budget = Budget(0.0, steps, batch=64 if given.quick else 512)
+    batch = given.batch or (64 if given.quick else 512)
+    hidden = given.hidden or (48 if given.quick else 256)
     images = load("digits" if given.quick else "mnist")
-    found = trained(images, seeds, budget, given.quick)
+    found = trained(images, seeds, Budget(0.0, steps, batch=batch), hidden)
     pixels = probed(images.train, images.test, images)
     table: dict[str, Any] = {"pixels": {name: [value] for name, value in pixels.items()}}
     described = {
         "seeds": seeds,
         "rows": [len(part) for part in (images.train, images.valid, images.test)],
-        "budget": f"{steps} steps",
+        "budget": f"{steps} steps of {batch} rows",
+        "hidden": hidden,
         "models": table,
     }
     for name in found[0]:

@@ -1,4 +1,4 @@
-"""Write docs/results.md and its pages from the JSON files under docs/results that exist.
+"""Write docs/results.md, its pages and the README's results from the files under docs/results.
 
 A section is a function from the content of a file to markdown, called like the file.
 
@@ -95,9 +95,21 @@ def pages() -> dict[str, str]:
     return {name: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for name, text in texts.items()}
 
 
+README = PROJECT / "README.md"
+PLACE = re.compile(r"(?<=<!-- experiments.report -->\n).*(?=<!-- end -->)", re.DOTALL)
+"""Where the results of the README stand."""
+
+
+def readme() -> str:
+    """The README with the results of today's files."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
+    return PLACE.sub(lambda _: f"\n{summary.readme(found).strip()}\n\n", README.read_text())
+
+
 def main() -> None:
     for name, text in pages().items():
         (PROJECT / "docs" / f"{name}.md").write_text(text)
+    README.write_text(readme())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import mean
 from typing import Any
 
-from ..results import IMAGES
+from ..results import FOLDER
 from .render import NONE, TEMPLATES, Found, apart, fill, least, plural, rows, spread, table
 
 PUBLISHED: Found = json.loads((TEMPLATES / "published.json").read_text())
@@ -351,7 +351,6 @@ def representation(found: Found) -> str:
         if mean(models[VFG][what]) <= mean(models[FLOW][what])
     ]
     share = 100.0 * mean(models[VFG]["nearest"])
-    picture = "tsne" if (IMAGES / "representation_tsne.png").is_file() else "no_tsne"
     return fill(
         "representation",
         **{**found, "seeds": len(found["seeds"])},
@@ -359,8 +358,22 @@ def representation(found: Found) -> str:
         where=f"but on {', '.join(behind)}" if behind else "on all four measures",
         share=share,
         goal="above" if share > 97.0 else "below",
-        neighbourhoods=fill(f"representation.{picture}"),
+        neighbourhoods=_neighbourhoods(),
     )
+
+
+def _neighbourhoods() -> str:
+    """The picture of embeddings, and how good the models are that it shows."""
+    file = FOLDER / "representation_picture.json"
+    if not file.is_file():
+        return fill("representation.no_tsne")
+    drawn = json.loads(file.read_text())
+    shares = [
+        f"{100.0 * row['nearest'][0]:.1f} % ({name})"
+        for name, row in drawn["models"].items()
+        if name != "pixels"
+    ]
+    return fill("representation.tsne", **drawn, nearest=", ".join(shares))
 
 
 def _probe(row: dict[str, list[float]], what: str) -> str:

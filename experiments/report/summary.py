@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from math import exp, log, sqrt
@@ -30,6 +31,60 @@ def table(found: dict[str, Found]) -> str:
     return rows(
         HEADER,
         [line for name, make in LINES.items() if name in found for line in make(found[name])],
+    )
+
+
+README_TASKS = {
+    r"missing cells, (\d+) held-back tables, squared error": "{} tables of numbers, squared error",
+    r"missing cells, (\d+) held-back tables, absolute error": "the same, absolute error",
+    r"cells missing by their own value, (\d+) held-back tables, squared error": (
+        "the same, cells missing because of their own value, squared error"
+    ),
+    r"mixed tables, (\d+) held-back ones, squared error": "{} mixed tables: numbers, squared error",
+    r"mixed tables, (\d+) held-back ones, error rate": "the same: categories, error rate",
+    r"log p of (\d+) continuous tables, whole rows": (
+        "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
+    ),
+    r"NLL of static MNIST": "static MNIST, NLL, `VFG`, short budget, one seed: ours − other",
+    r"California's room counts, absolute error": "California's room counts, absolute error",
+}
+"""What the README repeats, as a pattern, and how it is called there; no table is of tuning."""
+
+
+def readme(found: dict[str, Found]) -> str:
+    """The results of the README."""
+    lines = [line for name, make in LINES.items() for line in make(found[name])]
+    body = []
+    for pattern, label in README_TASKS.items():
+        told, line = next((m, line) for line in lines if (m := re.fullmatch(pattern, line[0])))
+        body.append([label.format(*told.groups()), line[3], line[4]])
+    plain = [line for line in lines if re.match(r"missing cells, \d+ held-back", line[0])]
+    times = sorted(int(line[5].removesuffix("x")) for line in plain)
+    engines = found["engines"]
+    speeds = {
+        name: engines["engines"][name]["rows_per_processor_second"] for name in ("local", "ray")
+    }
+    held, held_own = (_coverage(found["imputation"], own_values=own) for own in (False, True))
+    return fill(
+        "readme",
+        table=rows(("task", "ours / best other", "won / drawn / lost"), body),
+        others=plain[0][6].partition(",")[0],
+        fastest=times[0],
+        slowest=times[-1],
+        held=held,
+        held_own=held_own,
+        rows=engines["rows"],
+        columns=engines["columns"],
+        **speeds,
+    )
+
+
+def _coverage(found: Found, *, own_values: bool) -> float:
+    """How many of 100 cells 90 % intervals hold, a mean over tables and masks."""
+    return mean(
+        100.0 * group["vfg"]["coverage"]
+        for name, group in found["measures"].items()
+        if "vfg" in group and ("mnar" in name) == own_values
     )
 
 

@@ -1,7 +1,6 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
 import json
-import re
 from itertools import combinations, product
 from pathlib import Path
 
@@ -249,41 +248,6 @@ def test_slow_methods_are_kept_from_large_tables_by_the_rule():
     assert not allowed("missforest", *SHAPES["spambase"])
     assert allowed("missforest", *SHAPES["concrete"])
     assert all(allowed("vfg", *shape) for shape in SHAPES.values())
-
-
-README_TASKS = (
-    "missing cells, 9 held-back tables, squared error",
-    "missing cells, 9 held-back tables, absolute error",
-    "cells missing by their own value, 9 held-back tables, squared error",
-    "missing cells, 8 tables for tuning, squared error",
-    "mixed tables, 12 held-back ones, squared error",
-    "mixed tables, 12 held-back ones, error rate",
-    "mixed tables, 12 held-back ones, log score",
-    "log p of 11 continuous tables, whole rows",
-    "log p of 11 continuous tables, 30 % of the cells missing",
-    "NLL of static MNIST",
-    None,
-    "NLL of Caltech 101",
-    "NLL of Omniglot",
-    "any sections of these columns from any others",
-)
-"""The lines of the results page that the README repeats, in its order; None is on no line there."""
-
-
-def test_the_numbers_of_the_readme_are_those_of_the_results_page():
-    project = Path(__file__).parents[2]
-    results = (project / "docs" / "results.md").read_text().splitlines()
-    lines = (project / "README.md").read_text().splitlines()
-    header = next(k for k, line in enumerate(lines) if line.startswith("| task | ours / best"))
-    body = lines[header + 2 : header + 2 + len(README_TASKS)]
-    for line, task in zip(body, README_TASKS, strict=True):
-        if task is None:
-            continue
-        source = next(result for result in results if result.startswith(f"| {task}"))
-        told = re.findall(r"\d+ / \d+ / \d+|\d+\.\d+", line)
-        assert told
-        assert all(number in source for number in told), line
-    assert not lines[header + 2 + len(README_TASKS)].startswith("|")
 
 
 def test_the_intervals_of_the_readme_hold_what_was_measured():

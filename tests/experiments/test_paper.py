@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -14,6 +15,7 @@ import pytest
 from experiments import results
 from experiments.baselines import graphical, imputers
 from experiments.report import __main__ as report
+from experiments.report import summary
 
 PROJECT = Path(__file__).parents[2]
 CIRCUMSTANCES = {"command", "seconds", "machine", "seeds"}
@@ -186,6 +188,19 @@ def test_the_results_pages_are_what_the_result_files_say():
     for name, text in report.pages().items():
         assert (PROJECT / "docs" / f"{name}.md").read_text() == text
         assert len(text.splitlines()) <= 250 or name == "results-speed"
+
+
+def test_the_results_of_the_readme_are_what_the_result_files_say():
+    text = report.readme()
+    assert (PROJECT / "README.md").read_text() == text
+    lines = text.splitlines()
+    first = lines.index("| task | ours / best other | won / drawn / lost |")
+    told = [line for line in lines[first + 2 : first + 12] if line.startswith("|")]
+    assert len(told) == len(summary.README_TASKS) <= 8
+    page = (PROJECT / "docs" / "results.md").read_text()
+    for line, task in zip(told, summary.README_TASKS, strict=True):
+        ratio, outcome = line.strip("| ").split(" | ")[1:]
+        assert re.search(rf"^\| {task} \|.* {re.escape(ratio)} \| {outcome} \|", page, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from imputation.mixed_tables import linear, numbers
 
 from vfg.studio import ask
+from vfg.studio.asking.cards import choose_names
 from vfg.studio.asking.model import open_model
 from vfg.studio.asking.state import Question, State, render, update
 
@@ -197,13 +199,39 @@ def test_the_editor_stays_while_a_slider_moves(mixed_opened):
     assert editor_key(render(mixed_opened, undone)) != keys[1]
 
 
-def test_notebooks_show_cards(network_opened):
+def count_cards(text):
+    return len(re.findall(r'<div [^>]*class="card[ "]', text))
+
+
+def test_notebooks_show_cards(network_opened, linear_opened):
     found = network_opened.ask({"A": 1.0})
     assert "<script" not in found._repr_html_()
-    assert len(re.findall(r'<div [^>]*class="card[ "]', found._repr_html_())) == 4 + len(
-        found.latent
-    )
     assert "given A = 1.0" in str(found)
+    assert len(found.latent) == 3
+    # Families of a known network are not what its user gave.
+    assert count_cards(found._repr_html_()) == 4
+    assert count_cards(linear_opened.ask({})._repr_html_()) == 4 + 1
+
+
+def test_columns_that_never_varied_take_no_room_from_others(monkeypatch):
+    table = numbers()[1]
+    table[:, 1] = 7.0
+    opened = open_model(linear().fit(table))
+    monkeypatch.setattr("vfg.studio.asking.cards.MOST_CARDS", 3)
+    assert choose_names(opened.ask({}), None, "") == ["0", "1", "2"]
+    assert choose_names(opened.ask({"3": 0.0}), None, "") == ["0", "1", "3"]
+
+
+def test_narrow_windows_have_a_narrow_drawing(mixed_opened):
+    wide = render(mixed_opened, State())
+    state = update(mixed_opened, State(), {"kind": "window", "narrow": True})
+    narrow = render(mixed_opened, state)
+    assert (wide["narrow"], narrow["narrow"]) == (False, True)
+    widths = [
+        float(re.search(r'viewBox="\S+ \S+ (\S+)', one["large"])[1]) for one in (wide, narrow)
+    ]
+    assert widths[1] < 500.0 < widths[0]
+    assert State.from_dict(state.to_dict()) == state
 
 
 def test_addresses_and_saved_cases_are_loaded(mixed_opened):

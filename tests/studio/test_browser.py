@@ -6,9 +6,10 @@ import subprocess
 from contextlib import contextmanager
 from threading import Thread
 
+import numpy as np
 import pandas as pd
 import pytest
-from imputation.mixed_tables import mixed
+from imputation.mixed_tables import linear, mixed
 
 pytestmark = pytest.mark.slow
 NOT_TESTED = "THE STUDIO IS NOT TESTED IN A BROWSER: "
@@ -105,7 +106,7 @@ def give(page, name, value):
     choose(page, name)
     page.fill(".editor [data-type]", str(value))
     page.press(".editor [data-type]", "Enter")
-    place = f".card.given[data-select={name}]"
+    place = f'.card.given[data-select="{name}"]'
     script = f"Number(document.querySelector('{place}')?.dataset.mean) === {value}"
     page.wait_for_function(script)
 
@@ -377,7 +378,7 @@ def test_filled_cells_are_coloured_and_looked_at(table_page):
     page.wait_for_selector("#filled-table button.cell")
     first = "#filled-table tbody th >> nth=0"
     start = page.inner_text(first)
-    page.click("#rows-before")
+    assert page.is_disabled("#rows-before")
     page.click("#rows-after")
     page.wait_for_function(
         f"document.querySelector('#filled-table tbody th').textContent !== '{start}'"
@@ -564,3 +565,182 @@ def test_interventions_without_causes_say_what_is_needed(table_page):
     table_page.click("#intervene")
     table_page.wait_for_function("document.querySelector('#notice').innerText.includes('--learn')")
     assert table_page.locator("#observe[aria-pressed=true]").count() == 1
+
+
+WINDOWS = ({"width": 1400, "height": 900}, {"width": 390, "height": 844})
+
+
+@pytest.fixture(scope="module")
+def wide_address():
+    """Fifty columns of numbers with long names, one of which takes three values."""
+    generator = np.random.default_rng(0)
+    numbers = generator.normal(size=(120, 3)) @ generator.normal(size=(3, 50))
+    names = [f"measurement_{k:02d}_of_sensor" for k in range(50)]
+    frame = pd.DataFrame(numbers + 0.3 * generator.normal(size=(120, 50)), columns=names)
+    frame[names[0]] = np.digitize(numbers[:, 0], [-1.0, 1.0]) + 2007.0
+    with served(linear().fit(frame), frame) as address:
+        yield address
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_the_last_of_fifty_cards_is_edited_in_place(browser, wide_address, size):
+    with page_at(browser, wide_address, viewport=size) as page:
+        name = "measurement_49_of_sensor"
+        card(page, name).scroll_into_view_if_needed()
+        choose(page, name)
+        page.wait_for_function("document.querySelector('.editor').contains(document.activeElement)")
+        edge = card(page, name).bounding_box()
+        place = page.locator(".editor [data-type]").bounding_box()
+        assert edge["x"] <= place["x"]
+        assert edge["y"] <= place["y"] <= edge["y"] + edge["height"]
+        assert 0 <= place["y"] <= size["height"]
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_few_values_are_bars_and_years_are_not_grouped(browser, wide_address, size):
+    with page_at(browser, wide_address, viewport=size) as page:
+        years = card(page, "measurement_00_of_sensor")
+        assert years.locator("rect.posterior").count() == 3
+        text = years.locator(".headline").inner_text()
+        assert text.startswith("200")
+        assert "90\u202f%: 2007 – 2009" in text
+        bars = years.locator("rect.marginal")
+        middles = [
+            box["x"] + box["width"] / 2
+            for box in (bars.first.bounding_box(), bars.last.bounding_box())
+        ]
+        labels = [one.bounding_box() for one in years.locator(".axis span").all()]
+        assert [one["x"] + one["width"] / 2 for one in labels] == pytest.approx(middles, abs=3.0)
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_a_group_of_fifty_leaves_is_named_opened_and_in_view(browser, wide_address, size):
+    with page_at(browser, wide_address, viewport=size) as page:
+        page.click("#tab-graph")
+        group = page.locator("#graph .node.group")
+        assert group.locator("text").first.text_content() == "50 leaves"
+        edge, place = page.locator("#graph").bounding_box(), group.bounding_box()
+        assert edge["x"] <= place["x"]
+        assert place["x"] + place["width"] <= edge["x"] + edge["width"] + 1
+        group.click()
+        page.wait_for_selector('#graph .node[data-node="measurement_49_of_sensor"]')
+        assert page.locator("#graph .node.leaf").count() == 50
+        texts = page.locator("#graph .node.leaf text.label").all_text_contents()
+        assert all(text.endswith("_of_sensor") for text in texts)
+
+
+def test_nodes_are_found_by_name(browser, wide_address):
+    with page_at(browser, wide_address) as page:
+        page.click("#tab-graph")
+        page.click("#node-by-name")
+        page.wait_for_selector(".dash-dropdown-search")
+        page.fill(".dash-dropdown-search", "_37_")
+        page.locator(".dash-dropdown-option:has-text('measurement_37_of_sensor')").click()
+        page.wait_for_selector('#graph .node.chosen[data-node="measurement_37_of_sensor"]')
+        page.wait_for_selector("#node-details dd:has-text('measurement_37_of_sensor')")
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_networks_show_their_variables_in_view(browser, network_address, size):
+    with page_at(browser, network_address, viewport=size) as page:
+        page.click("#tab-graph")
+        page.wait_for_function("!document.querySelector('#graph svg').getAnimations().length")
+        nodes = page.locator("#graph .node").all()
+        assert sorted(node.get_attribute("data-node") for node in nodes) == list("ABCD")
+        for node in nodes:
+            place = node.bounding_box()
+            assert place["x"] >= 0
+            assert place["x"] + place["width"] <= size["width"]
+            font = page.evaluate(
+                """(node) => { const svg = node.closest('svg');
+                    return 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width }""",
+                node.element_handle(),
+            )
+            assert font > 8.0
+        assert "family" not in page.inner_text("#panel-graph")
+        page.click("#tab-ask")
+        assert "family" not in page.inner_text("#panel-ask")
+
+
+def test_nothing_can_be_filled_where_nothing_is_missing(browser, wide_address):
+    with page_at(browser, wide_address) as page:
+        page.click("#tab-fill")
+        page.wait_for_selector("#table-summary:has-text('0 missing')")
+        page.wait_for_selector("#missing-plot :text('No cell is missing.')")
+        for name in ("fill", "download", "rows-before", "rows-after"):
+            assert page.is_disabled(f"#{name}")
+
+
+def test_numbers_are_typed_as_people_write_them(table_page):
+    page = table_page
+    choose(page, "height")
+    for text in ("1 171", "1,171", "1\u202f171", "1171"):
+        page.fill(".editor [data-type]", text)
+        page.press(".editor [data-type]", "Enter")
+        page.wait_for_function(
+            """Number(document.querySelector('.card.given[data-select="height"]')?.dataset.mean)
+                === 1171"""
+        )
+        page.click("#clear")
+        page.wait_for_function("!document.querySelector('.card.given')")
+
+
+def test_rows_are_chosen_by_a_lasso_and_by_their_neighbours(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#embedding-plot .nsewdrag")
+    page.wait_for_timeout(1500)  # until plotly listens
+    edge = page.locator("#embedding-plot .nsewdrag").bounding_box()
+    left, top = edge["x"] + 2, edge["y"] + 2
+    right, bottom = left + edge["width"] - 4, top + edge["height"] - 4
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top + 4)):
+        page.mouse.move(x, y, steps=8)
+    page.mouse.up()
+    page.wait_for_selector("#chosen-rows tbody tr >> nth=40")
+    assert page.locator("#chosen-rows thead th").count() == 7
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_columns_named_by_numbers_open(browser, tmp_path, size):
+    """A CSV of images: columns 0 to 63, some of which never vary."""
+    generator = np.random.default_rng(0)
+    pixels = np.rint(np.clip(generator.normal(8, 6, size=(80, 64)), 0, 16))
+    pixels[:, [0, 7]] = 0.0
+    frame = pd.DataFrame(pixels.astype(int), columns=range(64))
+    frame.to_csv(tmp_path / "pixels.csv", index=False)
+    imputer = linear().fit(pd.read_csv(tmp_path / "pixels.csv"))
+    with (
+        served(imputer, tmp_path / "pixels.csv") as address,
+        page_at(browser, address, viewport=size) as page,
+    ):
+        assert page.locator("#answers .card[data-select]").count() == 64
+        give(page, "63", 12)
+        page.click("#tab-fill")
+        page.wait_for_selector("#table-summary:has-text('pixels.csv: 80 rows · 64 columns')")
+
+
+def test_calibration_and_history_take_room_when_there_is_something(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#calibrate:enabled")
+    assert not page.is_visible("#calibration-plot")
+    assert not page.is_visible("#history-plot")
+    page.click("#calibrate")
+    page.wait_for_selector("#calibration-plot .scatterlayer")
+    assert "chance" in page.locator("#calibration-plot .legend").text_content()
+    page.wait_for_selector("#calibration-table td")
+
+
+def test_evidence_comes_first_on_a_phone(browser, table_address):
+    with page_at(browser, table_address, viewport=WINDOWS[1]) as page:
+        tops = [
+            page.locator(place).bounding_box()["y"]
+            for place in (".tabs", "#observe", "#introduction", "#answers", "#ask-graph")
+        ]
+        assert tops == sorted(tops)
+        tabs = [one.bounding_box() for one in page.locator("[role=tab]").all()]
+        assert len({box["y"] for box in tabs}) == 1
+        assert tabs[0]["x"] < 20
+        assert tabs[-1]["x"] + tabs[-1]["width"] > 370

@@ -257,6 +257,56 @@ def test_numbers_that_take_few_values_are_bars():
     assert few_values(normal(0.0, 1.0)) is None
 
 
+def test_labels_stand_below_their_bars():
+    clutch = Variable("clutch", "number", "clutch", 1.0, 2.0)
+    one = Marginal(clutch, 2.0, mean=1.9, low=1, high=2, draws=np.repeat([1.0, 2.0], [4, 36]))
+    text = density_drawing(one, one)
+    first, last = (
+        float(x) + float(w) / 2
+        for x, w in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', text)[:2]
+    )
+    widths = re.findall(r'<span style="width:([\d.]+)%">', text)
+    # A label in the middle of a span at either end of the axis.
+    assert [float(w) / 2 for w in widths] == pytest.approx(
+        [100 * first / 240, 100 - 100 * last / 240]
+    )
+
+
+def test_values_too_rare_for_a_draw_have_their_place():
+    pixel = Variable("pixel", "number", "pixel", 0.0, 2.0)
+    np.testing.assert_array_equal(few_values(Marginal(pixel, 0.0, draws=np.zeros(40))), [0.0, 2.0])
+    shade = Variable("shade", "integer", "shade", 0.0, 16.0)
+    assert len(few_values(Marginal(shade, 0, draws=np.linspace(0.0, 16.0, 90)))) == 17
+
+
+def test_columns_that_never_varied_have_no_drawing():
+    idle = Variable("idle", "number", "idle", 7.0, 7.0, idle=True)
+    text = card(Marginal(idle, 7.0, mean=7.0), Marginal(idle, 7.0, mean=7.0))
+    assert "never varied" in text
+    assert "<svg" not in text
+
+
+def test_groups_name_their_ends():
+    names = [f"measurement_{k:02d}_of_sensor" for k in range(50)]
+    graph = vfg.Graph.star(dict.fromkeys(names, 1), width=2)
+    model = vfg.GaussianVFG(graph)
+    model.fit(np.random.default_rng(0).normal(size=(60, 50)))
+    text = graph_svg(open_model(model).ask({}), 380.0)
+    labels = re.findall(r'class="label">([^<]+)<', text)
+    assert labels == ["50 leaves", names[0], "…", names[-1], "root"]
+
+
+def test_the_legend_has_the_marks_that_are_drawn(network_opened):
+    pytest.importorskip("dash")
+    from vfg.studio.asking.page import legend_of, node_names
+
+    assert [kind for kind, _ in legend_of(network_opened.graph)] == ["leaf", "given", "arrow"]
+    assert sorted(node_names(network_opened.graph)) == list("ABCD")
+    star = vfg.Graph.star({f"x{k}": 1 for k in range(50)}, width=2)
+    assert [kind for kind, _ in legend_of(star)] == ["leaf", "given", "aggregation", "group"]
+    assert len(node_names(star)) == 51
+
+
 def test_evidence_outside_the_data_is_told():
     assert outside(given_marginal(SIZE, 99.0)) == "outside the data, −4 to 4"
     assert outside(given_marginal(SIZE, 3.0)) == ""

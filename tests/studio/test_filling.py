@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from imputation.mixed_tables import linear, mixed
+from imputation.mixed_tables import linear, mixed, numbers
 
 pytest.importorskip("dash", reason="the page needs the extra studio")
 from plotly.utils import PlotlyJSONEncoder
@@ -238,6 +238,36 @@ def test_a_known_cell_is_looked_at_without_itself(mixed_opened, table):
     assert found.actual == mixed()["age"].iloc[row - 1]
     assert not found.expected.given
     assert "age" not in dict(found.influence)
+
+
+def test_cells_of_columns_that_never_varied_are_not_missing():
+    values = numbers()[1]
+    values[:, 1] = 7.0
+    opened = open_model(linear().fit(values))
+    assert cell(opened, open_table(opened, values), 1, "1").actual == 7.0
+
+
+def test_tables_without_missing_cells_say_so(linear_opened):
+    pytest.importorskip("dash")
+    from vfg.studio.components import missingness
+
+    whole, gaps = (missingness(open_table(linear_opened, t)) for t in numbers())
+    assert not whole["data"]
+    assert whole["layout"]["annotations"][0]["text"] == "No cell is missing."
+    assert gaps["data"][0]["type"] == "heatmap"
+
+
+def test_maps_of_many_columns_name_some_of_them():
+    pytest.importorskip("dash")
+    from vfg.studio.components import missingness
+
+    names = [f"a long name of column {k}" for k in range(60)]
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 60)), columns=names)
+    opened = open_model(linear().fit(frame))
+    frame.iloc[0, 0] = np.nan
+    axis = missingness(open_table(opened, frame))["layout"]["xaxis"]
+    assert axis["tickvals"] == names[::3]
+    assert all(len(text) <= 16 for text in axis["ticktext"])
 
 
 def test_rows_give_dates_as_people_write_them(mixed_opened, table):

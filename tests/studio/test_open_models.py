@@ -152,6 +152,15 @@ def test_pictures_are_asked_by_pixels(picture_model, monkeypatch):
     assert list(opened.ask(given).influence) == ["block0_0", "block1_0"]
 
 
+def test_the_expected_image_is_that_of_reconstruct(picture_model):
+    opened = open_model(picture_model)
+    row = torch.full((1, 24), torch.nan)
+    row[0, 3] = 1.0
+    name = list(opened.variables)[3]
+    expected = picture_model.reconstruct(row)[0]
+    np.testing.assert_allclose(opened.expected_pixels(opened.ask({name: 1})), expected, atol=1e-6)
+
+
 def test_maps_of_whole_sections_are_asked_leaf_by_leaf():
     graph = vfg.Graph.star({"a": 2, "b": 1}, width=2)
     model = vfg.GaussianVFG(graph, leaf=vfg.Coupling(blocks=1, hidden=4))

@@ -30,6 +30,9 @@ COLOURS = ("#4f6bdc", "#d9822b", "#2f9e77", "#b7547f", "#8a6fd1", "#a08a1f", "#3
 MOST_CATEGORIES = 8
 BANDS = 160
 """How many bands of rows the map of missing cells has."""
+MOST_LABELS = 25
+"""How many columns of the map of missing cells are named; names of more would overlap."""
+LETTERS_LABELLED = 16
 MOST_COLUMNS = 60
 """How many columns of a table are shown."""
 
@@ -60,8 +63,13 @@ def row(*children: Any, kind: str = "row") -> Any:
 
 def plot(identity: str, height: int = 300) -> Any:
     """Room for a figure of plotly."""
-    graph = dcc.Graph(id=identity, config=PLOT, style={"height": f"{height}px"})
+    graph = dcc.Graph(id=identity, config=PLOT, style=plot_style(height))
     return dcc.Loading(graph, type="dot", delay_show=400)
+
+
+def plot_style(height: int, *, shown: bool = True) -> dict[str, str]:
+    """The size of a figure; one that has nothing to show takes no room."""
+    return {"height": f"{height}px"} if shown else {"display": "none"}
 
 
 def choice(identity: str, words: str, options: list[str], value: str | None = None) -> Any:
@@ -178,7 +186,12 @@ def empty(message: str) -> Figure:
 
 def missingness(table: Table) -> Figure:
     """The missing cells of a table: columns across, rows downwards."""
+    if not table.missing.any():
+        return empty("No cell is missing.")
     shares = missing_bands(table.missing, BANDS)
+    named = table.columns[:: -(-len(table.columns) // MOST_LABELS)]
+    cut = [n if len(n) <= LETTERS_LABELLED else f"{n[: LETTERS_LABELLED - 1]}…" for n in named]
+    ticks: Figure = {"tickmode": "array", "tickvals": plain(named), "ticktext": plain(cut)}
     rows = np.linspace(1, table.rows + 1, len(shares) + 1).round().astype(int)[:-1]
     trace = {
         "type": "heatmap", "z": shares.tolist(), "x": plain(table.columns), "y": rows.tolist(),
@@ -187,7 +200,7 @@ def missingness(table: Table) -> Figure:
     }  # fmt: skip
     return figure(
         [trace],
-        xaxis=axis(tickangle=-40, type="category", showgrid=False),
+        xaxis=axis(tickangle=-40, type="category", showgrid=False, **ticks),
         yaxis=axis("row", autorange="reversed", showgrid=False),
     )
 
@@ -268,7 +281,7 @@ def _by_category(dots: Callable[..., Figure], shown: Sequence[str], known: Array
     ]
 
 
-def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: int = 12) -> Figure:
+def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: int = 8) -> Figure:
     """How the columns that move most follow a latent coordinate, in shares of their range."""
     moves = {}
     for name, values in found.values.items():
@@ -283,8 +296,7 @@ def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: i
             "x": found.steps.tolist(),
             "y": moves[name].tolist(),
             "name": plain([name])[0],
-            "line": {"width": 2, "color": COLOURS[k % len(COLOURS)],
-                     "dash": "solid" if k < len(COLOURS) else "dot"},
+            "line": {"width": 2, "color": COLOURS[k % len(COLOURS)]},
             "hovertemplate": f"{plain([name])[0]}: %{{y:+.1%}} of its range<extra></extra>",
         }
         for k, name in enumerate(ranked)
@@ -292,10 +304,9 @@ def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: i
     return figure(
         traces,
         showlegend=True,
-        legend={"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top"},
-        xaxis=axis("moved by"),
-        yaxis=axis("change, of its range", tickformat="+.0%"),
-        margin={"l": 60, "r": 12, "t": 12, "b": 44},
+        legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top"},
+        xaxis=axis("shift of the coordinate"),
+        yaxis=axis("change, in % of the range", tickformat="+.0%"),
     )
 
 

@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 240, 60
 POINTS = 97
 """Where densities are computed."""
 SHOWN_CATEGORIES = 5
-MOST_BARS = 16
+MOST_BARS = 24
 """Numbers that take at most so many values are drawn as bars."""
 NORMAL_95 = 1.645
 """The 95 % quantile of a standard Normal, for intervals of 90 %."""
@@ -82,16 +82,15 @@ def card(
     variable = posterior.variable
     is_choice = variable.kind == "choice"
     listed = editor is not None and is_choice  # the editor lists all categories
-    drawing = (
-        None if listed else (choice_bars if is_choice else density_drawing)(posterior, baseline)
-    )
+    draw = choice_bars if is_choice else density_drawing
+    drawing = None if listed or variable.idle else draw(posterior, baseline)
     states = {"given": posterior.given, "selected": editor is not None, "idle": variable.idle}
     is_button = {"role": "button", "tabindex": "0"} if editor is None else {"role": "group"}
     return element(
         "div",
         element("h3", variable.name, title=variable.name),
         element("span", word, class_=f"badge {word}") if posterior.given else None,
-        _headline(posterior),
+        _headline(posterior, baseline),
         drawing,
         editor,
         class_=" ".join(["card", *(name for name, holds in states.items() if holds)]),
@@ -117,8 +116,26 @@ def sentence(posterior: Marginal, baseline: Marginal, word: str = "given") -> st
     if posterior.given:
         return f"{name}: {word} {'to' if word == 'set' else 'as'} {posterior.text}"
     comma = "" if posterior.variable.kind == "choice" else ","
-    words = f"{posterior.text}{comma} {spread_text(posterior)}"
+    words = f"{guess_text(posterior, baseline)}{comma} {spread_text(posterior)}"
     return f"{name}: {words}; without evidence {baseline.text}"
+
+
+def guess_text(posterior: Marginal, baseline: Marginal) -> str:
+    """The best guess in few characters; the mean of few values with one digit more than they have.
+
+    Example:
+        >>> year = Variable("year", "number", "year", 2007.0, 2009.0)
+        >>> one = Marginal(
+        ...     year, 2008.0, mean=2007.935, draws=np.repeat([2007.0, 2008.0, 2009.0], 4)
+        ... )
+        >>> one.text, guess_text(one, one)
+        ('2007.935', '2007.9')
+    """
+    values = None if posterior.given else few_values(baseline)
+    if values is None:
+        return posterior.text
+    digits = 1 - math.floor(math.log10(float(np.diff(values).min())))
+    return format_number(posterior.mean, min(max(digits, 0), posterior.variable.decimals))
 
 
 def spread_text(one: Marginal) -> str:
@@ -132,7 +149,7 @@ def _ends(one: Marginal) -> tuple[str, str]:
     return one.variable.show_number(one.low), one.variable.show_number(one.high)
 
 
-def _headline(posterior: Marginal) -> Markup:
+def _headline(posterior: Marginal, baseline: Marginal) -> Markup:
     variable = posterior.variable
     if posterior.given or variable.idle:
         beside = "never varied" if variable.idle and not posterior.given else outside(posterior)
@@ -140,7 +157,7 @@ def _headline(posterior: Marginal) -> Markup:
         beside = percent(posterior.probabilities.max(initial=0.0))
     else:
         beside = f"{percent(LEVEL)}: {' – '.join(_ends(posterior))}"
-    strong = element("strong", posterior.text)
+    strong = element("strong", guess_text(posterior, baseline))
     return element("p", strong, element("span", beside, title=beside), class_="headline")
 
 
@@ -159,17 +176,26 @@ def density_drawing(posterior: Marginal, baseline: Marginal) -> Markup:
     marks = density_marks(posterior, baseline)
     svg = element("svg", *marks, **box, class_="density", aria_hidden="true", focusable="false")
     variable = posterior.variable
-    ends = [variable.show_number(end) for end in axis(variable, posterior, baseline)]
-    return concat(svg, element("div", *(element("span", end) for end in ends), class_="axis"))
+    (low, high), (left, right) = axis(variable, posterior, baseline), _span(posterior, baseline)
+    # The first and the last bar stand inside the drawing, and labels in the middle below them.
+    room = 200.0 * (low - left) / (right - left)
+    style = f"width:{room:.1f}%" if room else None
+    ends = [element("span", variable.show_number(end), style=style) for end in (low, high)]
+    return concat(svg, element("div", *ends, class_="axis"))
+
+
+def _span(posterior: Marginal, baseline: Marginal) -> tuple[float, float]:
+    """The ends of a drawing: those of the axis, with room for half a bar on both sides."""
+    low, high = axis(posterior.variable, posterior, baseline)
+    values = few_values(baseline)
+    half = 0.0 if values is None else float(np.diff(values).min()) / 2.0
+    return low - half, high + half
 
 
 def density_marks(posterior: Marginal, baseline: Marginal) -> list[Markup | None]:
     """The shapes of `density_drawing`; bars for numbers that take few values."""
-    low, high = axis(posterior.variable, posterior, baseline)
+    low, high = _span(posterior, baseline)
     values = few_values(baseline)
-    if values is not None:
-        half = float(np.diff(values).min()) / 2.0
-        low, high = low - half, high + half
 
     def place(number: float) -> float:
         return round((number - low) / (high - low) * WIDTH, 2)
@@ -206,7 +232,11 @@ def few_values(one: Marginal) -> Array | None:
     if variable.kind == "integer" and 0.0 < variable.high - variable.low < MOST_BARS:
         return np.arange(variable.low, variable.high + 1.0)
     values = np.unique(one.draws)
-    return values if 1 < len(values) <= min(MOST_BARS, len(one.draws) // 4) else None
+    if variable.kind == "choice" or not 0 < len(values) <= min(MOST_BARS, len(one.draws) // 4):
+        return None
+    # Rare values may be in no draw, but the least and the greatest are known.
+    values = np.union1d(values, [variable.low, variable.high])
+    return values if len(values) > 1 else None
 
 
 def value_shares(one: Marginal, values: Array) -> Array:
@@ -326,7 +356,7 @@ def latent_card(posterior: LatentMarginal, baseline: LatentMarginal) -> Markup:
     )
 
 
-MOST_CARDS = 60
+MOST_CARDS = 100
 MOST_OPTIONS = 500
 MOST_LATENT = 12
 
@@ -371,14 +401,15 @@ def choose_names(answered: Answered, selected: str | None, search: str) -> list[
         return names
     leaf = "" if selected is None else variables[selected].leaf
     near = [name for name in names if variables[name].leaf == leaf]
-    wanted = dict.fromkeys([*near, *answered.evidence, *names][:MOST_CARDS])
-    return [name for name in names if name in wanted]
+    wanted = list(dict.fromkeys([*near, *answered.evidence, *names]))[:MOST_CARDS]
+    return [name for name in names if name in set(wanted)]
 
 
 def latent_section(answered: Answered, baseline: Answered) -> Markup | None:
     """The states of latent nodes."""
     nodes, before = list(answered.latent), baseline.latent
-    if not nodes:
+    # The families of a known network are a means of computing; its users did not name them.
+    if not nodes or answered.model.graph.network is not None:
         return None
     cards = [latent_card(answered.latent[node], before[node]) for node in nodes[:MOST_LATENT]]
     more = len(nodes) - MOST_LATENT
@@ -409,17 +440,16 @@ def picture(answered: Answered) -> Markup | None:
     return element(
         "div",
         element("figure", element("div", image, paper, class_="paper"),
-                element("figcaption", "given; draw on it with ", *inks, class_="inks")),
-        element("figure", whole, element("figcaption", "expected")),
+                element("figcaption", "draw in ", *inks, class_="inks")),
+        element("figure", whole, element("figcaption", "expected by the model")),
         class_="pictures large",
     )  # fmt: skip
 
 
 def pixels_of(answered: Answered) -> tuple[Array, Array]:
     """The expected value of every pixel, and which are given."""
-    shown = answered.variables.values()
-    expected = [x.probabilities[-1] if x.variable.kind == "choice" else x.mean for x in shown]
-    return np.array(expected, dtype=float), np.array([one.given for one in shown])
+    given = np.array([one.given for one in answered.variables.values()])
+    return answered.model.expected_pixels(answered), given
 
 
 def evidence_list(answered: Answered, target: str | None = None) -> Markup:
@@ -450,7 +480,10 @@ def introduction(model: OpenModel) -> Markup:
         "Grey is what is expected without evidence."
     )
     if model.picture is not None:
-        words = "Draw the pixels that you know; the picture beside shows what follows from them."
+        words = (
+            "Draw the pixels that you know on the first picture. "
+            "The second shows what the model expects."
+        )
     if model.example is None:
         return element("p", words, class_="introduction")
     name, target = next(iter(model.example.evidence)), model.example.ranked()[0][2]

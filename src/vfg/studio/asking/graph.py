@@ -5,7 +5,6 @@ The layout is that of `vfg.plots.graph`; crowded layers stand in several rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -134,15 +133,15 @@ def place_nodes(
     layers: dict[float, list[str]] = {}
     for name in sorted(places, key=lambda name: places[name]):
         layers.setdefault(places[name][1], []).append(name)
-    needed = {y: _pixels_per_unit(names, places, sizes) for y, names in layers.items()}
+    needed = max(_pixels_per_unit(names, places, sizes) for names in layers.values())
     across = [x for x, _ in places.values()]
     span = max(across) - min(across)
     widest = max(size[0] for size in sizes.values())
     # Nothing is needed where every layer has one node.
-    scale = min(max(needed.values()) or 1.0, max(width - widest, widest) / (span or 1.0))
+    scale = min(needed or 1.0, max(width - widest, widest) / (span or 1.0))
     result, bottom = {}, 0.0
     for y in sorted(layers):
-        rows = max(1, math.ceil(round(needed[y] / scale, 6)))
+        rows = _rows_needed(layers[y], places, sizes, scale)
         step = max(sizes[name][1] for name in layers[y]) + PAD
         for k, name in enumerate(layers[y]):
             up = bottom - (rows - 0.5 - k % rows) * step
@@ -157,8 +156,30 @@ def _pixels_per_unit(
     sizes: Mapping[str, tuple[float, float]],
 ) -> float:
     """How many pixels a unit of the layout needs so that a layer fits into one row."""
-    gap = min((places[b][0] - places[a][0] for a, b in pairwise(names)), default=math.inf)
-    return (max(sizes[name][0] for name in names) + PAD) / gap
+    return max((_room(a, b, sizes) / _gap(a, b, places) for a, b in pairwise(names)), default=0.0)
+
+
+def _rows_needed(
+    names: list[str],
+    places: Mapping[str, tuple[float, float]],
+    sizes: Mapping[str, tuple[float, float]],
+    scale: float,
+) -> int:
+    """Into how many rows a layer is dealt out so that no two nodes of a row overlap."""
+    for rows in range(1, len(names)):
+        pairs = zip(names, names[rows:], strict=False)
+        if all(_gap(a, b, places) * scale >= _room(a, b, sizes) - 1e-6 for a, b in pairs):
+            return rows
+    return len(names)
+
+
+def _gap(a: str, b: str, places: Mapping[str, tuple[float, float]]) -> float:
+    return places[b][0] - places[a][0]
+
+
+def _room(a: str, b: str, sizes: Mapping[str, tuple[float, float]]) -> float:
+    """The distance between the centres of two nodes that stand side by side."""
+    return (sizes[a][0] + sizes[b][0]) / 2.0 + PAD
 
 
 def graph_svg(
@@ -231,6 +252,11 @@ def _edge_line(
     return element("path", d="".join(steps), class_=kind, marker_end=arrow)
 
 
+def _cut(name: str) -> str:
+    """A name that fits into a box."""
+    return name if len(name) <= LETTERS_SHOWN else f"{name[: LETTERS_SHOWN - 1]}…"
+
+
 class _Box:
     """The box of a node: what it holds, and how large it is."""
 
@@ -248,10 +274,10 @@ class _Box:
         joins = not self.is_leaf and len(model.graph.children(name)) > 1
         self.kind = "group" if self.members else "leaf" if self.is_leaf else "latent"
         self.classes = f"node {self.kind}{' aggregation' if joins else ''}"
-        cut = name if len(name) <= LETTERS_SHOWN else f"{name[: LETTERS_SHOWN - 1]}…"
-        self.lines = [cut] + ([f"{len(self.members)} leaves"] if self.members else [])
-        if not self.members and len(held) > 1:
-            self.lines.append(f"{len(held)} columns")
+        self.lines = [_cut(name)] + ([f"{len(held)} columns"] if len(held) > 1 else [])
+        if self.members:
+            first, last = self.members[0], self.members[-1]
+            self.lines = [f"{len(self.members)} leaves", _cut(first), "…", _cut(last)]
 
     @property
     def states(self) -> list[int]:

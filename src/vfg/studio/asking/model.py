@@ -106,6 +106,20 @@ class OpenModel:
         except ValueError:
             return None
 
+    def expected_pixels(self, answered: Answered) -> Array:
+        """The image that is expected given evidence, `(columns,)`.
+
+        Of a deep model it is what `reconstruct` returns. The mean over draws of the roots, which
+        `infer` takes, need not look like any image where little is observed.
+        """
+        if isinstance(self.model, vfg.VFG):
+            row = [[float(answered.evidence.get(name, np.nan)) for name in self.variables]]
+            expected: Array = self.model.reconstruct(np.array(row))[0].double().numpy()
+            return expected
+        shown = answered.variables.values()
+        means = [x.probabilities[-1] if x.variable.kind == "choice" else x.mean for x in shown]
+        return np.array(means, dtype=float)
+
     def variable(self, name: str) -> Variable:
         """The variable of that name."""
         if name not in self.variables:

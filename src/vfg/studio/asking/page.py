@@ -7,17 +7,24 @@ from typing import Any
 
 from dash import Dash, ctx, dcc, html, no_update
 
+from vfg.graph import Graph
+from vfg.studio.asking.graph import view_of
 from vfg.studio.asking.state import State as Standing
 from vfg.studio.asking.state import render, update
 from vfg.studio.components import box, connect
 from vfg.studio.session import Session
 
 LEGEND = {
-    "leaf": "leaf: columns of the data",
+    "leaf": "leaf: a column of the data, or several",
     "given": "leaf with evidence",
     "aggregation": "aggregation node: joins several children",
     "latent": "latent node with one child",
     "group": "group of leaves: choose it to see them",
+}
+NETWORK_LEGEND = {
+    "leaf": "variable of the network",
+    "given": "variable with evidence",
+    "arrow": "from cause to effect",
 }
 
 
@@ -45,7 +52,11 @@ def build_ask() -> list[Any]:
         html.Div(id="evidence"),
         html.Div(cases),
     ]
-    side = [box(*graph), box(*evidence), html.Details(code, className="box")]
+    side = [
+        box(*graph, className="box graph-box"),
+        box(*evidence),
+        html.Details(code, className="box"),
+    ]
     search = dcc.Input(id="search", type="search", placeholder="Find a column")
     head = [
         html.H2("Posterior"),
@@ -83,8 +94,8 @@ def _button(words: str, identity: str, act: str | None = "") -> Any:
 
 def build_graph(session: Session) -> list[Any]:
     """The whole graph, the details of a node and the legend."""
-    names = [node.name for node in session.model.graph.nodes]
-    by_name = dcc.Dropdown(names, id="node-by-name", placeholder="choose")
+    graph = session.model.graph
+    by_name = dcc.Dropdown(node_names(graph), id="node-by-name", placeholder="choose")
     note = html.P("Choose a node to see what it holds and how it is joined.", className="note")
     node = [
         html.H2("Node"),
@@ -92,7 +103,7 @@ def build_graph(session: Session) -> list[Any]:
         html.Label([html.Span("Node by name"), by_name], className="labelled"),
         html.Button("Ask about it", id="ask-node"),
     ]
-    marks = [html.Li([html.I(className=f"mark {kind}"), words]) for kind, words in LEGEND.items()]
+    marks = [html.Li([html.I(className=f"mark {kind}"), words]) for kind, words in legend_of(graph)]
     zoom = {"+": "Zoom in", "−": "Zoom out", "Reset": "Show the whole graph", "SVG": "Save as SVG"}
     tools = [
         html.Button(words, className="quiet", title=title, **{"data-zoom": words})
@@ -104,6 +115,22 @@ def build_graph(session: Session) -> list[Any]:
         box(*drawing, className="box large-graph"),
         html.Div([box(*node), box(*legend)], className="side"),
     ]
+
+
+def node_names(graph: Graph) -> list[str]:
+    """The nodes that can be shown: of a network its variables, else all."""
+    return [node.name for node in graph.nodes if graph.network is None or node.name in graph.leaves]
+
+
+def legend_of(graph: Graph) -> list[tuple[str, str]]:
+    """The marks that a drawing of the graph has, and what they mean."""
+    view = view_of(graph)
+    if view.is_network:
+        return list(NETWORK_LEGEND.items())
+    latent = [len(graph.children(node)) for layer in graph.layers[1:] for node in layer]
+    shown = {"aggregation": max(latent, default=0) > 1, "latent": 1 in latent}
+    shown["group"] = bool(view.groups)
+    return [(kind, words) for kind, words in LEGEND.items() if shown.get(kind, True)]
 
 
 def register(app: Dash, session: Session) -> None:

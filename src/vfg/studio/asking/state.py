@@ -16,10 +16,10 @@ RowOf = Callable[[int], Mapping[str, Value]]
 """The evidence that a row of the table at hand gives, by its number from 1 on."""
 Pairs = tuple[tuple[str, Value], ...]
 MOST_UNDO = 100
-OBSERVING = "Values are observed: they tell about causes and effects alike."
+OBSERVING = "Values are observed: they change what is expected of causes and of effects."
 SETTING = "Values are set from outside: effects follow, causes stay as they were."
-SMALL, LARGE = 380.0, 1000.0
-"""Widths of the small and of the large drawing of the graph, in pixels."""
+SMALL, NARROW, LARGE = 380.0, 460.0, 1000.0
+"""Widths of the small drawing of the graph, and of the large one in narrow and wide windows."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class State:
     baseline: Pairs | None = None  # evidence to compare with; None for no evidence
     intervening: bool = False  # whether values are set, rather than observed
     baseline_intervenes: bool = False  # the same for what is compared with
+    narrow: bool = False  # whether the window is that of a phone
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -147,6 +148,8 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
     if kind == "compare":
         baseline = None if state.baseline is not None else question.evidence
         return replace(state, baseline=baseline, baseline_intervenes=state.intervening)
+    if kind == "window":
+        return replace(state, narrow=bool(action["narrow"]))
     if kind in ("observe", "intervene"):
         if kind == "intervene":
             model.check_network()
@@ -231,13 +234,14 @@ def render(
         "evidence": evidence_list(answered, target),
         "code": code(answered.python(target), answered.command(target)),
         "graph": graph_svg(answered, SMALL, leaf, state.expanded, distributions=False),
-        "large": graph_svg(answered, LARGE, state.node, state.expanded),
+        "large": graph_svg(answered, NARROW if state.narrow else LARGE, state.node, state.expanded),
         "node": node_details(model, state.node, distances or {}) if state.node else "",
         "error": state.error,
         "values": {name: str(value) for name, value in given.items()},
         "chosen": state.node,
         "baseline": baseline_text(state.baseline, state.baseline_intervenes),
         "mode": "intervene" if state.intervening else "observe",
+        "narrow": state.narrow,
         "meaning": SETTING if state.intervening else OBSERVING,
         "compared": state.baseline is not None,
         "can_undo": bool(state.question.past),

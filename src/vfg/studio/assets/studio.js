@@ -95,7 +95,7 @@
     refocus(focus);
     window.vfgShown = performance.now();
     busy = false;
-    if (first) setTimeout(openAddress, 0);  // not while Dash still hands out this answer
+    if (first) setTimeout(() => { tellWindow(); openAddress(); }, 0);  // not while Dash still hands out this answer
     else writeAddress();
     showCases();
     if (waiting) { const next = waiting; waiting = null; send(next); }
@@ -147,6 +147,13 @@
     if (JSON.stringify(evidence) !== now) send({ kind: "load", evidence });
   }
   window.addEventListener("popstate", openAddress);
+
+  // Narrow windows have a drawing of the graph of their own, instead of one that is too small to read.
+  const narrow = window.matchMedia("(max-width: 700px)");
+  function tellWindow() {
+    if (view && view.narrow !== narrow.matches) send({ kind: "window", narrow: narrow.matches });
+  }
+  narrow.addEventListener("change", tellWindow);
 
   // Saved cases stay in this browser.
   const caseKey = () => "vfg cases " + (document.querySelector(".model strong") || {}).textContent;
@@ -300,7 +307,10 @@
       send({ kind: "row", leaf: found.dataset.rowLeaf, row: Number(row.value) });
     } else if ((found = hit("[data-evidence]"))) {
       send({ kind: "load", evidence: JSON.parse(found.dataset.evidence) });
-    } else if (hit("#save-case")) keepCases([view.values].concat(readCases()));
+    } else if (hit("#save-case")) {
+      const same = JSON.stringify(view.values);
+      keepCases([view.values].concat(readCases().filter((one) => JSON.stringify(one) !== same)));
+    }
     else if ((found = hit("[data-open-case]"))) send({ kind: "load", evidence: readCases()[found.dataset.openCase] });
     else if ((found = hit("[data-drop-case]"))) keepCases(readCases().filter((_, k) => k !== Number(found.dataset.dropCase)));
     else if ((found = hit("[data-node]"))) send({ kind: "node", name: found.dataset.node });

@@ -27,6 +27,7 @@ from vfg.studio.session import Session
 STEPS = np.linspace(-3.0, 3.0, 25)
 PICTURE_STEPS = np.linspace(-3.0, 3.0, 9)
 MOST_SAMPLES = 200
+CALIBRATION_HEIGHT, HISTORY_HEIGHT = 300, 280
 ROWS_LISTED = 50
 """How many rows that were chosen in the plane are listed."""
 
@@ -45,7 +46,7 @@ def build(model: OpenModel) -> list[Any]:
                 number("start-row", "From row (0: none)", 0, step=1),
             ),
             html.Div(id="traversal-pictures"),
-            plot("traversal-plot", 360),
+            plot("traversal-plot", 440),
         ),
         box(
             html.H2("Samples"),
@@ -63,13 +64,15 @@ def build(model: OpenModel) -> list[Any]:
             ),
             html.P("Observed numbers of the open table are held out and inferred; intervals of a "
                    "level should cover that share of them.", className="note"),
-            plot("calibration-plot", 300),
+            html.P(id="calibration-note", className="note", role="status"),
+            plot("calibration-plot", CALIBRATION_HEIGHT),
             html.Div(id="calibration-table", className="scroll", tabIndex="0"),
         ),
         box(
             html.H2("Training history"),
             dcc.Upload(html.Div(pick), id="history"),
-            plot("history-plot", 280),
+            html.P(id="history-note", className="note", role="status"),
+            plot("history-plot", HISTORY_HEIGHT),
         ),
     ]  # fmt: skip
 
@@ -155,18 +158,20 @@ def _register_plane(app: Dash, session: Session) -> None:
 def _register_calibration(app: Dash, session: Session) -> None:
     @connect(
         app,
-        "calibration-plot.figure calibration-table.children calibrate.disabled",
+        "calibration-plot.figure calibration-plot.style calibration-table.children "
+        "calibration-note.children calibrate.disabled",
         "calibrate.n_clicks table.data",
     )
     def calibrate(clicks: int | None, described: Any) -> Any:
+        hidden = parts.empty(""), parts.plot_style(CALIBRATION_HEIGHT, shown=False), None
         if ctx.triggered_id != "calibrate":
-            words = "Not computed yet." if described else NO_TABLE
-            return parts.empty(words), None, not described
+            return *hidden, "" if described else NO_TABLE, not described
         try:
             result = calibration(session.model, session.table(described))
         except ValueError as error:
-            return parts.empty(str(error)), None, False
-        return parts.calibration_curve(result), calibration_table(result), False
+            return *hidden, str(error), False
+        shown = parts.calibration_curve(result), parts.plot_style(CALIBRATION_HEIGHT)
+        return *shown, calibration_table(result), "", False
 
 
 def calibration_table(found: Calibration) -> Any:
@@ -205,13 +210,18 @@ def _register_model(app: Dash, session: Session) -> None:
         frame, pixels = samples(model, int(count), int(seed))
         return parts.data_table(frame) if pixels is None else parts.pictures(pixels)
 
-    @connect(app, "history-plot.figure", "history.contents")
-    @show_errors
+    @connect(
+        app, "history-plot.figure history-plot.style history-note.children", "history.contents"
+    )
     def show_history(contents: str | None) -> Any:
-        history = session.history if not contents else read_history(content_bytes(contents))
+        hidden = parts.empty(""), parts.plot_style(HISTORY_HEIGHT, shown=False)
+        try:
+            history = session.history if not contents else read_history(content_bytes(contents))
+        except ValueError as error:
+            return *hidden, html.Span(str(error), className="problem", role="alert")
         if history is None or not len(history):
-            return parts.empty("Pick a file that history.save(path) wrote.")
-        return parts.history_lines(history)
+            return *hidden, "Pick a file that history.save(path) wrote."
+        return parts.history_lines(history), parts.plot_style(HISTORY_HEIGHT), ""
 
 
 def _traversal(

@@ -28,6 +28,7 @@ from vfg.studio.filling.tables import (
 from vfg.studio.session import Opened, Session
 
 NO_TABLE = "No table is open yet."
+FILL = "Fill missing values"
 CONTRIBUTIONS = 8
 """How many contributions to a filled cell are listed, the largest first."""
 ROWS_SHOWN = 20
@@ -37,11 +38,12 @@ ROWS_SHOWN = 20
 def build(model: OpenModel) -> list[Any]:
     """Opening, filling and inspecting a table."""
     columns = list(model.variables)
+    first = next((v.name for v in model.variables.values() if not v.idle), columns[0])
     looking = box(
         html.H2("One cell"),
         row(
             number("cell-row", "Row", 1, min=1, step=1),
-            choice("cell-column", "Column", columns, columns[0]),
+            choice("cell-column", "Column", columns, first),
         ),
         html.Div(id="cell-text", className="cell-text", role="status"),
         plot("cell-plot", 200),
@@ -49,7 +51,7 @@ def build(model: OpenModel) -> list[Any]:
     compared = box(
         row(
             html.H2("Observed and filled"),
-            choice("compare-column", "Column", columns, columns[0]),
+            choice("compare-column", "Column", columns, first),
             kind="box-head wide",
         ),
         plot("compare-plot", 280),
@@ -70,7 +72,7 @@ def _opening_box() -> Any:
         dcc.Upload(html.Div(drop, className="drop"), id="upload", className="upload"),
         html.P(id="table-summary", className="note", role="status"),
         row(
-            html.Button("Fill missing values", id="fill", className="primary", disabled=True),
+            html.Button(FILL, id="fill", className="primary", disabled=True),
             html.Button("Download", id="download", disabled=True),
         ),
         html.P(id="fill-summary", className="note", role="status"),
@@ -84,8 +86,8 @@ def _filled_box() -> Any:
     )
     head = row(
         html.H2("Filled table"),
-        html.Button("Previous", id="rows-before", className="quiet"),
-        html.Button("Next", id="rows-after", className="quiet"),
+        html.Button("Previous", id="rows-before", className="quiet", disabled=True),
+        html.Button("Next", id="rows-after", className="quiet", disabled=True),
         kind="box-head",
     )
     table = html.Div(id="filled-table", className="scroll", tabIndex="0")
@@ -113,13 +115,14 @@ def _register_opening(app: Dash, session: Session) -> None:
         if not described:
             return NO_TABLE, parts.empty(NO_TABLE), True
         table = session.table(described)
-        return f"{table.name}: {table.summary}", parts.missingness(table), False
+        nothing = not table.missing.any()
+        return f"{table.name}: {table.summary}", parts.missingness(table), nothing
 
     @connect(
         app,
         "filled.data fill-summary.children download.disabled",
         "fill.n_clicks table.data",
-        running=[(Output("fill", "disabled"), True, False)],
+        running=[(Output("fill", "children"), "Filling …", FILL)],
     )
     def fill(clicks: int | None, described: Any) -> Any:
         if ctx.triggered_id != "fill":
@@ -142,20 +145,21 @@ def _register_filled(app: Dash, session: Session) -> None:
 
     @connect(
         app,
-        "filled-table.children filled-page.data",
+        "filled-table.children filled-page.data rows-before.disabled rows-after.disabled",
         "filled.data rows-before.n_clicks rows-after.n_clicks",
         "filled-page.data table.data",
     )
     def show_rows(done: Any, before: Any, after: Any, page: int | None, described: Any) -> Any:
         if not is_filled(done, described):
-            return html.P("Not filled yet." if described else NO_TABLE, className="note"), 0
+            words = "Not filled yet." if described else NO_TABLE
+            return html.P(words, className="note"), 0, True, True
         steps = {"rows-before": -1, "rows-after": 1}
         wanted = (page or 0) + steps[ctx.triggered_id] if ctx.triggered_id in steps else 0
         opened = session.opened(described)
-        last = (int(opened.table.missing.any(axis=1).sum()) - 1) // ROWS_SHOWN
-        chosen = min(max(wanted, 0), max(last, 0))
+        last = max((int(opened.table.missing.any(axis=1).sum()) - 1) // ROWS_SHOWN, 0)
+        chosen = min(max(wanted, 0), last)
         with session.lock:
-            return filled_table(opened, chosen), chosen
+            return filled_table(opened, chosen), chosen, chosen == 0, chosen == last
 
     @connect(app, "compare-plot.figure", "filled.data compare-column.value table.data")
     def compare(done: Any, column: str, described: Any) -> Any:

@@ -309,7 +309,7 @@ def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
         expected = _as_missing(model.model, table, row - 1, expected)
         label = model.model.labels[column]
         why = model.model.explain(table.cells, row - 1, label, evaluations=EVALUATIONS)
-    return Cell(expected, row_evidence(table, row).get(column), ranked, why)
+    return Cell(expected, _value(table.column(column), row - 1, variable), ranked, why)
 
 
 def _as_missing(model: TableModel, table: Table, place: int, expected: Marginal) -> Marginal:
