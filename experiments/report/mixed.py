@@ -21,16 +21,21 @@ def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple
         others = {k: own for k, own in methods.items() if k != "vfg" and own["seeds"]}
         if others and methods.get("vfg", {}).get("seeds"):
             of_tables[name] = {
-                key: _contest(methods["vfg"][key], {k: own[key] for k, own in others.items()})
+                key: _contest(methods["vfg"], others, key)
                 for key in MEASURES
                 if key in methods["vfg"]
             }
     return of_tables
 
 
-def _contest(ours: float, others: dict[str, float]) -> tuple[float, str]:
-    best = min(others, key=lambda name: others[name])
-    return ours / others[best] if others[best] > 0.0 else float("nan"), best
+def _contest(ours: Found, others: dict[str, Found], key: str) -> tuple[float, str]:
+    """Ours next to the best of the others, each at the seeds that both have, and its name."""
+    exact = [name for name, own in others.items() if own[key] == 0.0]
+    if exact:
+        return float("nan"), exact[0]
+    found = {name: own.get("vfg", ours)[key] / own[key] for name, own in others.items()}
+    best = max(found, key=lambda name: found[name])
+    return found[best], best
 
 
 def ratios(of_tables: dict[str, dict[str, tuple[float, str]]], key: str) -> list[float]:
