@@ -514,9 +514,10 @@ def fit_members(
     held = held_out[: len(members or linears or [])]
 
     def weigh(parts: Parts) -> Stacking:
+        own = held[: len(parts.members) or None]  # all, if no part needs a set of its own
         with resources.bar.part("weights", 2), resources.measured():
             stacking = fit_stacking(
-                parts, values, observed, held, categories=categories, labels=labels, seed=seed,
+                parts, values, observed, own, categories=categories, labels=labels, seed=seed,
                 under_budget=resources.budget is not None, weights=often,
             )  # fmt: skip
         resources.bar.show_error(stacking.error)
@@ -588,11 +589,12 @@ class MatrixFit:
     def start_members(self, linears: list[GaussianVFG], held: list[Tensor]) -> list[VFG]:
         """Members that start as linear models."""
         members = []
-        for k, (linear, own) in enumerate(zip(linears, held, strict=True)):
+        chosen = zip(linears[: self.plan.members], held, strict=False)
+        for k, (linear, own) in enumerate(chosen):
             shown, start = self.observed & ~own, self.seed * 1009 + k
             members.append(VFG.from_gaussian(linear, flow=self.plan.flow, seed=start).float())
             _weigh_columns(members[-1], linear, self.values, shown, own, start)
-        return members[: self.plan.members]
+        return members
 
     def train_members(
         self,
