@@ -303,11 +303,14 @@ def _add_forest(
     if grown is None:
         return held_out
     parts.forest, unseen = grown
-    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
-    for k, own in unseen.items():
+    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.trees.items()}
+    for k, own in unseen.trees.items():
         everywhere[k][chosen] = own.float()
+    folds = torch.zeros(len(values), dtype=torch.long)  # no regression saw rows beyond the chosen
+    folds[chosen] = unseen.folds
     frequencies = [column.frequencies for column in categories]
-    return fit_weights(parts.forest, everywhere, held_out, frequencies)
+    unseen = unseen._replace(trees=everywhere, folds=folds)
+    return fit_weights(parts.forest, unseen, held_out, frequencies)
 
 
 @torch.no_grad()

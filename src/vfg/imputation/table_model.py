@@ -24,8 +24,8 @@ from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
 from vfg.imputation.categories import (
     SET_LEVELS,
     CategoryColumn,
+    SecondStage,
     Section,
-    TreeShares,
     category_columns,
     choose_sets,
 )
@@ -898,16 +898,23 @@ class TableModel(Ensemble):
             votes = prediction.votes.split(sizes, dim=1)[place].numpy()
             first, second = self.pooling[place].tolist()
             weights = first, second
-        trees = None
-        if self.forest is not None and prediction.trees is not None:
-            assert prediction.trust is not None
-            shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
-            own = self.forest.class_weights[place].reshape(-1).tolist()
-            if place in self.forest.categories:
-                trees = TreeShares(shares, prediction.trust.numpy(), tuple(own))
+        second = self._second_stage(place, prediction)
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
-        return Section(column, means, covariances, start, votes, weights, trees=trees)
+        return Section(column, means, covariances, start, votes, weights, second=second)
+
+    def _second_stage(self, place: int, prediction: Prediction) -> SecondStage | None:
+        """What trees and regressions predict for a column of categories."""
+        forest = self.forest
+        if forest is None or prediction.trees is None or place not in forest.categories:
+            return None
+        assert prediction.trust is not None
+        shares = prediction.trees.split(forest.sizes, dim=1)[place].numpy()
+        regression = None
+        if prediction.regressions is not None and place in forest.regressed:
+            regression = prediction.regressions.split(forest.sizes, dim=1)[place].numpy()
+        weights = tuple(forest.class_weights[place].reshape(-1).tolist())
+        return SecondStage(shares, prediction.trust.numpy(), weights, regression)
 
     def category_sets(self, label: Label, probabilities: Array, level: float) -> Mask:
         """Which categories are in the sets of a level, `(rows, categories)`.
