@@ -333,7 +333,8 @@ def score(
         for key in keys
         if any(key in own for own in columns.values())
     }
-    return {**means, "columns": columns}
+    categories = [place for place, column in enumerate(table) if table[column].dtype == object]
+    return {**means, "cells": int(hidden[:, categories].sum()), "columns": columns}
 
 
 def spent() -> float:
@@ -405,7 +406,7 @@ def summarise(cells: Cells) -> dict[str, Any]:
 
 def _means(cells: Sequence[Cell], seeds: set[int]) -> dict[str, Any]:
     chosen = [cell for cell in cells if cell["key"]["seed"] in seeds]
-    names = ("mse", "mae", "hits", "error", "log", "sets", "size", "seconds")
+    names = ("mse", "mae", "hits", "error", "log", "sets", "size", "cells", "seconds")
     means = {
         name: round(float(np.mean([cell[name] for cell in chosen])), 5)
         for name in names

@@ -70,10 +70,22 @@ def sets_in_words(found: Found) -> str:
     if not held:
         return ""
     near = sum(0.88 <= share <= 0.93 for share in held)
+    counts = [
+        own["vfg"]["cells"] * own["vfg"]["seeds"]
+        for own in methods
+        if own.get("vfg", {}).get("cells")
+    ]
+    chance = ""
+    if counts:
+        most, least = (sqrt(0.09 / count) for count in (min(counts), max(counts)))
+        chance = (
+            f" By chance alone shares of so many cells have standard deviations of {least:.3f} to "
+            f"{most:.3f}."
+        )
     return (
         f"Sets of 90 % hold {min(held):.2f} to {max(held):.2f} of the cells on the {len(held)} "
         f"tables that are kept back, {sum(held) / len(held):.3f} on average; on {near} of them "
-        "0.88 to 0.93, which was the goal on all."
+        f"0.88 to 0.93, which was the goal on all.{chance}"
     )
 
 

@@ -134,6 +134,7 @@ def test_scores_are_those_of_hand(table):
     assert found["error"] == 0.5
     chances = [shares["group"][table["group"][k]][0] for k in range(2)]
     assert found["log"] == pytest.approx(-np.log(chances).mean())
+    assert found["cells"] == 2, "of categories"
     assert found["sets"] == 1.0, "a set of 90 % needs all three categories"
 
 
@@ -177,3 +178,7 @@ def test_the_page_says_how_often_sets_hold_the_truth():
     words = mixed.sets_in_words({"held_back": [*shares, "crabs"], "groups": groups})
     assert words.startswith("Sets of 90 % hold 0.80 to 0.90 of the cells on the 2 tables")
     assert "0.850 on average; on 1 of them 0.88 to 0.93" in words
+    assert "By chance" not in words, "earlier cells do not say how many there are"
+    groups["pbc mcar25"]["vfg"] |= {"cells": 150, "seeds": 3}
+    words = mixed.sets_in_words({"held_back": [*shares], "groups": groups})
+    assert words.endswith("standard deviations of 0.014 to 0.014.")
