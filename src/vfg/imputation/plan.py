@@ -213,8 +213,8 @@ MOST_SETS = 4
 to 46 cells of a column in tables of 140 to 250 rows, too few for the weights of one column. On
 eight tables for tuning with 25 and 50 % of the cells missing, four had 1.1 and 2.0 % lower error
 rates, 1.9 and 1.4 % lower log scores, and 1.5 % lower and 1.5 % higher squared errors than two
-(0.5 % lower without one table), for 14 % more time. Eight, with as many mixtures, had another 1 %
-lower log scores on two tables, for 45 % more time."""
+(0.5 % lower without one table), for 14 % more time; see also `trees.REGRESSED_WEIGHTS`. Eight,
+with as many mixtures, had another 1 % lower log scores on two tables, for 45 % more time."""
 WIDE_NEIGHBOURS = 2
 """How many times more row mixtures tables of `MANY` columns get: they use different columns."""
 EXTENDED_WEIGHT = 0.3

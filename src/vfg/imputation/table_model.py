@@ -56,7 +56,7 @@ from vfg.tables.cells import Array, Label, Mask, as_objects, format_moments
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding, nearest_values
-from vfg.tables.schema import Integer
+from vfg.tables.schema import Integer, distinct
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
@@ -701,17 +701,22 @@ class TableModel(Ensemble):
         return values, observed
 
     def _warn_of_new_categories(self, table: Table, observed: Tensor) -> None:
-        known = WARNED_OF_CATEGORIES.setdefault(self, set())
-        position = {label: place for place, label in enumerate(self.encoding.schema)}
+        warned = WARNED_OF_CATEGORIES.setdefault(self, set())
+        schema = self.encoding.schema
+        position = {label: place for place, label in enumerate(schema)}
         for label, column in self.category_sections.items():
             cells = table.column(position[label])
-            new = ~cells.missing & ~observed[:, column.places[0]].numpy()
-            if new.any() and label not in known:
-                known.add(label)
+            unknown = ~cells.missing & ~observed[:, column.places[0]].numpy()
+            if label in warned or not unknown.any():
+                continue
+            # Rows that a model was fitted to may have been drawn from a table with more categories.
+            known = set(getattr(schema[label], "categories", None) or ())
+            new = [cell for cell in distinct(cells.values[unknown]) if cell not in known]
+            if new:
+                warned.add(label)
                 warnings.warn(
                     f"the column {label!r} holds categories that did not occur in fitting, such as "
-                    f"{as_objects(cells.values[new][:1])[0]!r}; these cells stay as they are, and "
-                    "nothing is inferred from them",
+                    f"{new[0]!r}; these cells stay as they are, and nothing is inferred from them",
                     stacklevel=2,
                 )
 
