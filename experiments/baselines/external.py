@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,19 @@ def run_external(
     unseen: NDArray[np.float64] | None,
     seed: int,
     threads: int,
+    categories: Sequence[int] = (),
 ) -> dict[str, NDArray[Any]]:
-    """The arrays that the worker answers with: point, times, peak memory, perhaps draws."""
+    """The arrays that the worker answers with: point, times, peak memory, perhaps draws.
+
+    Columns of `categories` hold numbers of categories, which miceforest alone treats as such.
+    """
     # No GPU: HyperImpute would try other models and MIWAE would train elsewhere than the others.
     limits = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
     environment = {**os.environ, **limits, "PYTHONPATH": packages()}
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder) / "question.npz", Path(folder) / "answer.npz"
         given: dict[str, Any] = {"shown": shown, "seed": seed, "threads": threads}
+        given["categories"] = np.array(categories, dtype=np.int64)
         np.savez(question, **given if unseen is None else {**given, "unseen": unseen})
         command = [os.environ["VFG_BASELINES_PYTHON"], *map(str, [WORKER, name, question, answer])]
         ended = subprocess.run(

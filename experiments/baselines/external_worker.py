@@ -24,7 +24,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,10 @@ ROUNDS = 5
 DRAWS = 20
 
 
-def frame(values: np.ndarray) -> pd.DataFrame:
+def frame(values: np.ndarray, categories: Sequence[int] = ()) -> pd.DataFrame:
     """A table with the column names that these libraries want."""
-    return pd.DataFrame(values, columns=[f"x{k}" for k in range(values.shape[1])])
+    table = pd.DataFrame(values, columns=[f"x{k}" for k in range(values.shape[1])])
+    return table.astype({f"x{k}": "category" for k in categories})
 
 
 def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -78,8 +79,9 @@ def miceforest(question: Answer, count: int = 10) -> Answer:
     """Five rounds; the imputed tables are draws, their mean is the point."""
     import miceforest
 
+    table = frame(question["shown"], question["categories"])
     kernel = miceforest.ImputationKernel(
-        frame(question["shown"]), num_datasets=count, random_state=int(question["seed"])
+        table, num_datasets=count, random_state=int(question["seed"])
     )
 
     def fill(values: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ def miceforest(question: Answer, count: int = 10) -> Answer:
         found = kernel if same else kernel.impute_new_data(frame(values), random_state=0)
         # Without the round's number new data come back as they were before the first one.
         tables = [found.complete_data(dataset=k, iteration=ROUNDS) for k in range(count)]
-        return np.stack([table.to_numpy() for table in tables])
+        return np.stack([table.to_numpy(dtype=np.float64) for table in tables])
 
     threads = int(question["threads"])
     draws, times = fit_and_fill(lambda: kernel.mice(ROUNDS, num_threads=threads), fill, question)

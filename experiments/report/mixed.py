@@ -21,16 +21,21 @@ def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple
         others = {k: own for k, own in methods.items() if k != "vfg" and own["seeds"]}
         if others and methods.get("vfg", {}).get("seeds"):
             of_tables[name] = {
-                key: _contest(methods["vfg"][key], {k: own[key] for k, own in others.items()})
+                key: _contest(methods["vfg"], others, key)
                 for key in MEASURES
                 if key in methods["vfg"]
             }
     return of_tables
 
 
-def _contest(ours: float, others: dict[str, float]) -> tuple[float, str]:
-    best = min(others, key=lambda name: others[name])
-    return ours / others[best] if others[best] > 0.0 else float("nan"), best
+def _contest(ours: Found, others: dict[str, Found], key: str) -> tuple[float, str]:
+    """Ours next to the best of the others, each at the seeds that both have, and its name."""
+    exact = [name for name, own in others.items() if own[key] == 0.0]
+    if exact:
+        return float("nan"), exact[0]
+    found = {name: own.get("vfg", ours)[key] / own[key] for name, own in others.items()}
+    best = max(found, key=lambda name: found[name])
+    return found[best], best
 
 
 def ratios(of_tables: dict[str, dict[str, tuple[float, str]]], key: str) -> list[float]:
@@ -65,10 +70,22 @@ def sets_in_words(found: Found) -> str:
     if not held:
         return ""
     near = sum(0.88 <= share <= 0.93 for share in held)
+    counts = [
+        own["vfg"]["cells"] * own["vfg"]["seeds"]
+        for own in methods
+        if own.get("vfg", {}).get("cells")
+    ]
+    chance = ""
+    if counts:
+        most, least = (sqrt(0.09 / count) for count in (min(counts), max(counts)))
+        chance = (
+            f" By chance alone shares of so many cells have standard deviations of {least:.3f} to "
+            f"{most:.3f}."
+        )
     return (
         f"Sets of 90 % hold {min(held):.2f} to {max(held):.2f} of the cells on the {len(held)} "
         f"tables that are kept back, {sum(held) / len(held):.3f} on average; on {near} of them "
-        "0.88 to 0.93, which was the goal on all."
+        f"0.88 to 0.93, which was the goal on all.{chance}"
     )
 
 

@@ -78,6 +78,21 @@ def test_ranges_and_categories_come_from_all_rows(tmp_path):
     assert filled["word"].to_pylist()[1:] == ["rare", "a"]
 
 
+def test_dates_as_text_are_judged_by_all_rows(tmp_path):
+    rows = 2000
+    days = (np.datetime64("2020-01-01") + np.arange(rows)).astype(str).tolist()
+    words = [*days[:20] * (rows // 20 - 1), *days[:19], "later"]
+    table = pa.table({"day": days, "word": words, "x": np.arange(rows) / 10})
+    found = fit(stored(tmp_path, table), linear(), rows=50)
+    assert found.schema_["day"].bounds == ("2020-01-01", days[-1])
+    assert found.schema_["word"].name == "categorical"
+    assert "later" in found.schema_["word"].categories
+    last = table.slice(rows - 2).set_column(0, "day", pa.array([None, days[-1]]))
+    filled = found.transform(last)
+    assert filled["word"].to_pylist() == words[-2:]
+    assert abs(np.datetime64(filled["day"][0].as_py()) - np.datetime64(days[-2])) < 100
+
+
 def test_what_a_user_says_of_columns_stays(tmp_path):
     table = pa.table({"a": np.arange(300) % 7, "b": np.arange(300.0)})
     schema = {"a": Categorical(tuple(range(9))), "b": Continuous(bounds=(-5, None))}

@@ -37,6 +37,7 @@ def model():
     return linear_model(table)
 
 
+@pytest.mark.filterwarnings("ignore:the column 'zip' holds categories that did not occur")
 @pytest.mark.parametrize("shard_rows", [3, 100])
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_observed_cells_keep_their_text(tmp_path, model, shard_rows, processes):
@@ -58,6 +59,7 @@ def test_observed_cells_keep_their_text(tmp_path, model, shard_rows, processes):
         assert cells[-1].startswith("007")
 
 
+@pytest.mark.filterwarnings("ignore:the column 'zip' holds categories that did not occur")
 def test_draws_and_intervals_keep_it_too(tmp_path, model):
     (tmp_path / "t.csv").write_text(HEAD + "\n".join(ROWS) + "\n")
     impute(tmp_path / "t.csv", model, tmp_path / "f.csv", filling=Filling(draws=3, flag=True))

@@ -104,6 +104,7 @@ def words(fields):
 
 
 @pytest.mark.filterwarnings("ignore:missing values of column 'plate' stay missing")
+@pytest.mark.filterwarnings("ignore:the column 'city' holds categories that did not occur")
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_file_answers_as_it_did(name):
     model = vfg.load(FOLDER / f"{name}.vfg")

@@ -153,7 +153,7 @@ def held_out(rows, seed, weights):
     model, votes = generator.normal(size=(2, rows, 3))
     logs = special.log_softmax(base + weights[0] * model + weights[1] * votes, axis=1)
     truth = (np.exp(logs).cumsum(1) < generator.random((rows, 1))).sum(1)
-    return HeldOutCategories(base, model, votes, truth)
+    return HeldOutCategories(base, (model, votes), truth)
 
 
 def test_weights_of_pooling_maximise_the_likelihood_of_held_out_cells():

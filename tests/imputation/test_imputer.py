@@ -235,6 +235,7 @@ def test_kinds_of_columns_can_be_given():
         linear(schema={"z": "integer"}).fit(table)
 
 
+@pytest.mark.filterwarnings("ignore:the column 'city' holds categories that did not occur")
 def test_unseen_categories_stay_and_are_no_evidence(every_kind):
     frame = mixed(rows=8, seed=3)
     strange = frame.assign(city="Atlantis")

@@ -89,3 +89,12 @@ def test_tables_with_very_many_columns_are_refused(monkeypatch):
 def test_there_are_as_many_sets_of_held_out_cells_as_members(members):
     assert make_plan(500, 8, members=members).sets == members
     assert make_plan(500, 8, members=members, mixtures=0).sets == members
+
+
+def test_small_tables_with_categories_have_a_set_of_held_out_cells_per_mixture():
+    plan = make_plan(500, 8, categories=True)
+    assert (plan.members, plan.mixtures.number, plan.sets) == (2, 4, 4)
+    assert make_plan(500, 8, categories=True, mixtures=3).sets == 3
+    assert make_plan(500, 8, effort="fast", categories=True).sets == 2
+    assert make_plan(500, 8, categories=True, members=2).sets == 2, "members are always trained"
+    assert make_plan(5000, 8, categories=True).sets == make_plan(500, 8).sets == 2

@@ -329,3 +329,17 @@ def test_arrays_keep_their_dtypes_when_models_change_theirs():
     for name, array in arrays.read().items():
         assert array.dtype == given[name].dtype
         np.testing.assert_array_equal(array, given[name])
+
+
+def test_new_categories_are_named_once_and_stay():
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": generator.normal(size=40), "c": ["a", "b"] * 20, "d": ["u", "v"] * 20}
+    )
+    model = linear().fit(frame).model_
+    new = frame.iloc[:4].assign(c=["a", "z", "y", "b"], x=[0.0, np.nan, 1.0, np.nan])
+    with pytest.warns(UserWarning, match="'c' holds categories that did not occur .* as 'y'"):
+        filled = model.fill(new)
+    assert filled["c"].tolist() == ["a", "z", "y", "b"]
+    lacking = model.fill(new.assign(c=["a", None, "y", "b"]))  # no second warning
+    assert filled["x"].tolist() == lacking["x"].tolist()

@@ -4,14 +4,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 import vfg
 from vfg.gaussian.conditional_means import mean_function
-from vfg.imputation.categories import TreeShares
-from vfg.imputation.trees import Forest, Growing, HeldOutRows, TreeTable, fit_weights
+from vfg.imputation.categories import SecondStage, category_columns
+from vfg.imputation.fitting import read_labels
+from vfg.imputation.trees import (
+    Forest,
+    Growing,
+    HeldOutRows,
+    TreeTable,
+    Unseen,
+    fit_regression,
+    fit_weights,
+    grow_forest,
+)
 from vfg.modelfile import dumps, loads
 from vfg.sklearn import VFGImputer
-from vfg.tables import FewValued
+from vfg.tables import Encoding, FewValued
+from vfg.tables.frames import open_table
 
 QUICK = {"members": 1, "mixtures": 1, "neighbours": 1, "steps": 10, "random_state": 0}
 
@@ -101,17 +113,57 @@ def test_weights_minimise_the_errors_of_held_out_cells():
         torch.zeros(rows, 2, dtype=torch.float64),
         [(np.arange(rows), np.full((rows, 2), 0.5), truth.astype(np.int64))],
     )
-    used = {k: torch.ones(rows, 1) for k in range(3)}
-    (moved,) = fit_weights(forest, used, [one], [np.array([0.6, 0.4])])
+    unseen = Unseen({k: torch.ones(rows, 1) for k in range(3)}, torch.zeros(rows), None)
+    (moved,) = fit_weights(forest, unseen, [one], [np.array([0.6, 0.4])])
     # The truth is 0.7, the other parts say 0, the trees 1, in rows of which all else is known.
     assert float(forest.weights[0]) == pytest.approx(0.7, abs=0.01)
     assert moved.means[:, 0].mean().item() == pytest.approx(0.7, abs=0.01)
     weights = tuple(forest.class_weights[0].tolist())
-    pooled = TreeShares(np.array([[0.9, 0.1]]), np.ones((1, 1)), weights).pool(
+    pooled = SecondStage(np.array([[0.9, 0.1]]), np.ones((1, 1)), weights).pool(
         np.full((1, 2), 0.5), np.array([0.6, 0.4])
     )
     assert pooled[0, 1] == pytest.approx(0.1, abs=0.01)
     assert float(forest.spread[0]) == pytest.approx(0.5), "no error is left"
+
+
+@pytest.mark.parametrize("categories", [2, 3])
+def test_regressions_are_those_of_scikit_learn(categories):
+    generator = np.random.default_rng(0)
+    inputs = generator.normal(size=(90, 3))
+    truth = (inputs[:, 0] + generator.normal(size=90) > 0).astype(int)
+    truth += (categories > 2) * (inputs[:, 1] > 0.5)
+    weights = generator.random(90)
+    slopes = fit_regression(inputs, truth, categories + 1, weights)  # the last never occurs
+    forest = Forest([0, 1, 2], 3, 3, [categories + 1], ([], [0]), 1, 1, 1, regressed=True)
+    chances = forest.regress(torch.from_numpy(inputs), torch.from_numpy(slopes)).numpy()
+    model = LogisticRegression(C=0.3).fit(inputs, truth, sample_weight=weights)
+    np.testing.assert_allclose(chances[:, :-1], model.predict_proba(inputs), atol=1e-6)
+    assert (chances[:, -1] < 1e-6).all()
+    assert forest.regressed == [0]
+    assert Forest([0], 1, 1, [2], ([], [0]), 1, 1, 1).regressed == []
+
+
+def test_regressions_of_folds_did_not_see_their_rows_and_copies():
+    generator = np.random.default_rng(1)
+    frame = pd.DataFrame(generator.normal(size=(60, 2)), columns=["x", "y"])
+    frame["c"] = np.where(frame["x"] + generator.normal(size=60) > 0, "a", "b")
+    encoding = Encoding.fit(None, frame)
+    values, observed = encoding.training_matrix(frame)
+    categories = category_columns(encoding, range(3))
+    labels = read_labels(open_table(frame), encoding, categories).places
+    copies = torch.arange(60) // 2 * 2
+    table = TreeTable([1] * 3, values, observed, values, [*categories.values()], labels, copies)
+    forest, unseen = grow_forest(table, 1, 0)
+    assert torch.equal(unseen.folds[::2], unseen.folds[1::2]), "copies are in one fold"
+    inputs = values.numpy().clip(-5.0, 5.0)
+    inputs[:, 2] = 0.0
+    for slopes, rows in (
+        (forest.regressions, torch.ones(60, dtype=torch.bool)),
+        *((own, unseen.folds != fold) for fold, own in enumerate(unseen.regressions)),
+    ):
+        assert rows.sum() > 20
+        expected = fit_regression(inputs[rows], labels[rows, 0].numpy(), 2)
+        np.testing.assert_allclose(slopes.numpy(), expected)
 
 
 def test_trees_grow_from_rows_that_are_filled_without_the_cell_they_predict():
@@ -141,12 +193,19 @@ def test_probabilities_are_pooled_as_the_formula_says():
     generator = np.random.default_rng(0)
     others, shares = generator.dirichlet(np.ones(3), (2, 5))
     trust, pi = generator.random((5, 1)), np.array([0.5, 0.3, 0.2])
-    pooled = TreeShares(shares, trust, (0.4, 0.7)).pool(others, pi)
+    pooled = SecondStage(shares, trust, (0.4, 0.7)).pool(others, pi)
     for row, e in enumerate(trust[:, 0]):
         votes = 0.9 * shares[row] + 0.1 * pi
         odds = pi * (others[row] / pi) ** (1 - e + 0.4 * e) * (votes / pi) ** (0.7 * e)
         np.testing.assert_allclose(pooled[row], odds / odds.sum())
-    mixed = TreeShares(shares, trust, (0.5,)).pool(others, pi)  # of files of earlier versions
+    chances = generator.dirichlet(np.ones(3), 5)
+    pooled = SecondStage(shares, trust, (0.4, 0.7, 0.2), chances).pool(others, pi)
+    for row, e in enumerate(trust[:, 0]):
+        votes, regression = 0.9 * shares[row] + 0.1 * pi, 0.98 * chances[row] + 0.02 * pi
+        odds = pi * (others[row] / pi) ** (0.5 * (1 - e) + 0.4 * e) * (votes / pi) ** (0.7 * e)
+        odds *= (regression / pi) ** (0.5 * (1 - e) + 0.2 * e)
+        np.testing.assert_allclose(pooled[row], odds / odds.sum())
+    mixed = SecondStage(shares, trust, (0.5,)).pool(others, pi)  # of files of earlier versions
     np.testing.assert_allclose(mixed, others + 0.5 * trust * (shares - others))
 
 
@@ -200,7 +259,8 @@ def test_trees_of_numbers_move_means_little_further_than_at_held_out_cells():
     shown = torch.arange(2).expand(rows, 2) == 1
     means = torch.linspace(7.0, 9.0, rows, dtype=torch.float64)[:, None].repeat(1, 2)
     cells = torch.arange(rows), means + 0.5, shown, (~shown).double(), means, list[None]()
-    fit_weights(forest, {k: torch.ones(rows, 1) for k in range(2)}, [HeldOutRows(*cells)], [])
+    unseen = Unseen({k: torch.ones(rows, 1) for k in range(2)}, torch.zeros(rows), None)
+    fit_weights(forest, unseen, [HeldOutRows(*cells)], [])
     assert forest.limits.tolist() == pytest.approx([3.0, 3.0]), "1.5 times 2"
     far = torch.tensor([[0.0, 8.5]], dtype=torch.float64)
     assert forest.step(forest.votes(far), far)[0].tolist() == pytest.approx([3.0, 0.5])

@@ -129,6 +129,7 @@ def test_rows_far_outside_the_data(linear, filler, table):
     compare(linear, filler, far)
 
 
+@pytest.mark.filterwarnings("ignore:the column 'kind' holds categories that did not occur")
 def test_unseen_categories_are_kept_and_no_evidence(linear, filler, table):
     unseen = table[:20].copy()
     unseen["kind"] = "huge"

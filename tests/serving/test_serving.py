@@ -118,6 +118,7 @@ def test_dates_are_written_alike_in_rows_and_intervals(server):
 
 
 @pytest.mark.filterwarnings("ignore:missing values of column 'name' stay missing")
+@pytest.mark.filterwarnings("ignore:the column 'kind' holds categories that did not occur")
 def test_identifiers_and_unseen_categories_are_kept(table):
     frame = table.assign(name=[f"row {k}" for k in range(len(table))])
     model = vfg.TableModel(bend=False)

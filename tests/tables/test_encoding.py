@@ -356,3 +356,53 @@ def test_random_mixed_frames_are_filled_alike_in_pandas_and_polars(seed, rows):
     for label in frame:
         ours = [None if pd.isna(cell) else cell for cell in filled[label]]
         assert other[label].to_list() == ours
+
+
+TEXT_DATES = {
+    "days": ["2020-02-29", "2021-03-01", "2019-12-31"],
+    "minutes": ["2020-02-29 00:30", "2021-03-01 12:00", "2019-12-31 23:59"],
+    "UTC": ["2020-02-29T00:30:00Z", "2021-03-01T12:00:05Z", "2019-12-31T23:59:00Z"],
+}
+
+
+@pytest.mark.parametrize("cells", TEXT_DATES.values(), ids=TEXT_DATES)
+@pytest.mark.parametrize("dtype", [object, "string", "arrow"])
+def test_dates_as_text_are_dates_and_stay_text(cells, dtype):
+    pandas = pd.DataFrame({"day": pd.Series([*cells, None], dtype=object), "x": [1.0, 2.0, 0.5, 3]})
+    frame = pl.from_pandas(pandas).to_arrow() if dtype == "arrow" else pandas
+    frame = frame if dtype != "string" else frame.astype({"day": "string"})
+    encoding = Encoding.fit(None, frame)
+    assert encoding.schema["day"].name == "date"
+    restored = Encoding.from_dict(json.loads(json.dumps(encoding.to_dict())), encoding.state())
+    values, observed = restored.encode(frame)
+    moments = pd.to_datetime(pd.Series(cells)).astype("int64").to_numpy()
+    np.testing.assert_allclose(np.corrcoef(values[:3, 0], moments)[0, 1], 1.0)
+    values[3] = values[1]
+    filled = open_table(restored.decode(values, frame)).column(0)
+    assert filled.values.tolist() == [*cells, cells[1]]
+    assert not observed[3, 0]
+
+
+def test_a_column_of_dates_may_hold_dates_or_nothing_later():
+    fitted = pd.DataFrame({"day": TEXT_DATES["days"], "x": [1.0, 2.0, 3.0]})
+    encoding = Encoding.fit(None, fitted)
+    values, _ = encoding.encode(fitted)
+    dates = fitted.assign(day=pd.to_datetime(fitted["day"]))
+    np.testing.assert_array_equal(encoding.encode(dates)[0], values)
+    nothing = fitted.assign(day=pd.Series([None] * 3, dtype=object))
+    assert encoding.decode(values, nothing)["day"].tolist() == TEXT_DATES["days"]
+    with pytest.raises(ValueError, match=r"'day' must hold dates such as .*, but holds 'May'"):
+        encoding.encode(fitted.assign(day=["2020-02-29", "May", "2020-03-01"]))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["2021-02-29"], ["2021-02-28", "2021-02-28Z"], ["2021-02-28", 3], ["20210228"], ["1-2-2021"]],
+)
+def test_other_texts_are_no_dates(cells):
+    assert Schema.infer([[cell] for cell in [*cells, "2021-01-01"]])[0].name == "categorical"
+
+
+def test_declared_categories_are_no_dates():
+    frame = pd.DataFrame({"day": pd.Categorical(TEXT_DATES["days"])})
+    assert Schema.infer(frame)["day"].name == "categorical"

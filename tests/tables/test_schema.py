@@ -121,7 +121,7 @@ def test_tables_of_no_or_one_row_have_a_schema(rows):
         ({"a": "number"}, ValueError, "'a' cannot be 'number'; known kinds: continuous"),
         ({"a": 3}, TypeError, "'a' needs the name of a kind"),
         ({"a": "integer"}, ValueError, "'a' holds text cells and cannot be integer"),
-        ({"a": "date"}, ValueError, "cannot be date"),
+        ({"a": "date"}, ValueError, "'a' must hold dates such as"),
         ({"a": "ordinal"}, ValueError, "the order of column 'a' is unknown"),
     ],
 )

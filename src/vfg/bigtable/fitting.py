@@ -20,7 +20,7 @@ from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.plan import MOST_ROWS
 from vfg.imputation.settings import as_seed, check_count
 from vfg.modelfile import dumps
-from vfg.tables.cells import Array, is_absent
+from vfg.tables.cells import Array, are_moments, is_absent
 from vfg.tables.frames import quote
 from vfg.tables.schema import Categorical, ColumnSpec, Continuous, Date, Integer, Schema
 from vfg.utils.extras import needs
@@ -59,6 +59,7 @@ class Statistics:
         self.missing: dict[str, int] = {}
         self._ends: dict[str, Any] = {}
         self._texts: dict[str, dict[str, None] | None] = {}
+        self._moments: dict[str, tuple[str, str] | None] = {}
 
     def add(self, batch: Any) -> None:
         """Take the next rows into account."""
@@ -83,11 +84,18 @@ class Statistics:
         result = self._texts.get(name)
         return tuple(sorted(result)) if result else None
 
+    def are_words(self, name: str) -> bool:
+        """Whether a column of text holds other cells than dates and times in ISO form."""
+        return name in self._moments and self._moments[name] is None
+
     def bounds(self, kinds: Mapping[Any, ColumnSpec]) -> dict[str, tuple[Any, Any]]:
         """The ranges of columns that are kept within them, as an imputer takes them."""
         result: dict[str, tuple[Any, Any]] = {}
         ranges = self.ranges
         for name, spec in kinds.items():
+            written = self._moments.get(name)
+            if isinstance(spec, Date) and written is not None:
+                result[name] = (written[0].rstrip("Z"), written[1].rstrip("Z"))
             if name not in ranges:
                 continue
             low, high = ranges[name]
@@ -108,10 +116,17 @@ class Statistics:
 
     def _add_texts(self, name: str, column: Any) -> None:
         known = self._texts.setdefault(name, {})
+        ends = self._moments.get(name, ())
+        if known is None and ends is None:
+            return
+        texts = pc.unique(column).drop_null().to_pylist()
         if known is not None:
-            known.update(dict.fromkeys(pc.unique(column).drop_null().to_pylist()))
+            known.update(dict.fromkeys(texts))
             if len(known) > MOST_CATEGORIES:
                 self._texts[name] = None
+        if ends is not None and texts:
+            every = [*ends, *texts]  # which are in the order of their moments
+            self._moments[name] = (min(every), max(every)) if are_moments(every) else None
 
     def _add_range(self, name: str, column: Any) -> None:
         result = _ends(column)
@@ -387,6 +402,15 @@ def _settings(learner: VFGImputer, sample: Any, statistics: Statistics) -> dict[
     """Kinds and bounds of the columns, from the statistics of all rows."""
     given: Mapping[Any, Any] = {} if learner.schema is None else learner.schema
     inferred = Schema.infer(sample, dict(given), missing_values=learner.missing_values)
+    # Rows that were not drawn may hold other texts than dates.
+    texts = [
+        name
+        for name, spec in inferred.items()
+        if isinstance(spec, Date) and name not in given and statistics.are_words(str(name))
+    ]
+    if texts:
+        given = {**given, **dict.fromkeys(texts, "categorical")}
+        inferred = Schema.infer(sample, given, missing_values=learner.missing_values)
     kinds = {
         str(name): _add_categories(spec, statistics.categories(str(name)))
         for name, spec in inferred.items()

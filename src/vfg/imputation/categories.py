@@ -15,14 +15,17 @@ $$\log P^*(c) = \log \pi_c + a_1 \log \frac{P(c)}{P_0(c)}
     + a_2 \log \frac{V(c)}{V_0(c)} + \text{const},$$
 
 where $P_0$ and $V_0$ are those without evidence, with weights of every column that maximise the
-likelihood of held-out cells. Trees change these probabilities further. Let $e$ be the share of the
-other columns that is known and $Q(c)$ the share of $c$ among trees, mixed with a little of $\pi_c$:
+likelihood of held-out cells. A second stage changes these probabilities further. Let $e$ be the
+share of the other columns that is known, $Q(c)$ the share of $c$ among trees, $R(c)$ the
+probability by a logistic regression, both mixed with a little of $\pi_c$, and $l_X$ the logarithm
+of $X(c) / \pi_c$:
 
-$$\log P^{**}(c) = \log \pi_c + (1 - e + e b_1) \log \frac{P^*(c)}{\pi_c}
-    + e b_2 \log \frac{Q(c)}{\pi_c} + \text{const}.$$
+$$\log P^{**}(c) = \log \pi_c + (1 - e) \frac{l_{P^*} + l_R}{2}
+    + e (b_1 l_{P^*} + b_2 l_Q + b_3 l_R) + \text{const}.$$
 
-Their weights are fitted alike; see `vfg.imputation.trees`. Filled cells have the most probable
-category.
+Their weights are fitted alike; see `vfg.imputation.trees`. Columns of more than nine categories
+have no regression; there $l_{P^*}$ stands for $l_R$, and $b_3$ is 0. Filled cells have the most
+probable category.
 
 A draw $v$ of the section becomes a category with the probability
 
@@ -57,6 +60,8 @@ POOLING_PRIOR = 20.0
 SMOOTHING = 0.1
 """The share of the frequencies in the shares of trees, so that no category is impossible because 50
 trees have no vote for it. Of 0.05, 0.1 and 0.2 none was clearly best on ten mixed tables."""
+REGRESSION_SMOOTHING = 0.02
+"""The same in the probabilities of regressions, which are 0 for no category."""
 SET_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 """Levels at which thresholds of sets are kept; those between are interpolated."""
 SET_PRIOR = 30.0
@@ -116,32 +121,43 @@ def category_columns(encoding: Encoding, columns: Sequence[int]) -> dict[Label, 
 
 
 @dataclass(frozen=True)
-class TreeShares:
-    """The categories that trees predict, and their weights."""
+class SecondStage:
+    """Categories as trees and regressions predict them from filled rows, and their weights."""
 
     shares: Array  # of the categories among trees, (rows, categories)
     trust: Array  # the share of the other columns that is known, (rows, 1)
-    weights: tuple[float, ...]  # of other parts and of trees; of trees alone in earlier versions
+    weights: tuple[float, ...]  # of other parts, of trees, of the regression
+    """Files of earlier versions have two, or that of trees alone."""
+    regression: Array | None = None  # probabilities, (rows, categories); None without one
 
     def pool(self, others: Array, frequencies: Array) -> Array:
-        """Probabilities `(rows, categories)` by trees and by all other parts."""
+        """Probabilities `(rows, categories)` by the second stage and by all other parts."""
         if len(self.weights) == 1:
             mixed = np.minimum(self.weights[0] * self.trust, 1.0)
             return np.asarray(others + mixed * (self.shares - others))
-        base, *gains = self.gains(others, frequencies)
+        base, gains = self.gains(others, frequencies)
         pooled = special.softmax(base + pool(gains, self.weights), axis=1)
         return np.where(self.trust > 0.0, pooled, others)  # the same bits without evidence
 
-    def gains(self, others: Array, frequencies: Array) -> tuple[Array, Array, Array]:
-        """Logarithms without trees' weight, and what the weights of both multiply."""
-        base, smoothed = np.log(frequencies), (1.0 - SMOOTHING) * self.shares
+    def gains(self, others: Array, frequencies: Array) -> tuple[Array, tuple[Array, ...]]:
+        """Logarithms without the second stage's weights, and what the weights multiply."""
+        base = np.log(frequencies)
         model = np.log(others + TINY) - base
-        trees = np.log(smoothed + SMOOTHING * frequencies) - base
-        return base + (1.0 - self.trust) * model, self.trust * model, self.trust * trees
+        trees = _smoothed(self.shares, frequencies, SMOOTHING) - base
+        if self.regression is None:
+            return base + (1.0 - self.trust) * model, (self.trust * model, self.trust * trees)
+        regression = _smoothed(self.regression, frequencies, REGRESSION_SMOOTHING) - base
+        start = base + (1.0 - self.trust) * 0.5 * (model + regression)
+        return start, (self.trust * model, self.trust * trees, self.trust * regression)
 
-    def select(self, rows: slice) -> TreeShares:
+    def select(self, rows: slice) -> SecondStage:
         """Some of the rows."""
-        return TreeShares(self.shares[rows], self.trust[rows], self.weights)
+        regression = None if self.regression is None else self.regression[rows]
+        return SecondStage(self.shares[rows], self.trust[rows], self.weights, regression)
+
+
+def _smoothed(shares: Array, frequencies: Array, share: float) -> Array:
+    return np.asarray(np.log((1.0 - share) * shares + share * frequencies))
 
 
 @dataclass(frozen=True)
@@ -155,7 +171,7 @@ class Section:
     votes: Array | None = None  # shares of categories among similar rows, (rows, categories)
     pooling: tuple[float, float] = MODEL_ALONE  # weights of Bayes' rule and of the votes
     own_points: tuple[Array, Array] | None = None  # categories of rows, and points for them
-    trees: TreeShares | None = None
+    second: SecondStage | None = None
 
     @property
     def part(self) -> CategoricalEncoding | OrdinalEncoding:
@@ -165,13 +181,13 @@ class Section:
     @cached_property
     def probabilities(self) -> Array:
         """The probability of every category, `(rows, categories)`."""
-        if self.trees is None:
+        if self.second is None:
             return self._pooled
-        return self.trees.pool(self._pooled, self.column.frequencies)
+        return self.second.pool(self._pooled, self.column.frequencies)
 
     @cached_property
     def _pooled(self) -> Array:
-        """Probabilities by the model and the votes, without trees."""
+        """Probabilities by the model and the votes, without the second stage."""
         if self.votes is None or self.pooling == MODEL_ALONE:
             return self.model_probabilities
         base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
@@ -250,8 +266,8 @@ class Section:
         assert self.covariances is not None
         votes = None if self.votes is None else self.votes[rows]
         inner = self.means[rows], self.covariances[rows]
-        trees = None if self.trees is None else self.trees.select(rows)
-        return Section(self.column, *inner, self.prior, votes, self.pooling, trees=trees)
+        second = None if self.second is None else self.second.select(rows)
+        return Section(self.column, *inner, self.prior, votes, self.pooling, second=second)
 
     @cached_property
     def factors(self) -> Array:
@@ -287,8 +303,11 @@ class Section:
 
 
 def pool(sources: Iterable[Array], weights: Sequence[float]) -> Array:
-    """Weighted sums of logarithms of probabilities, `(rows, categories)`."""
-    return np.asarray(sum(weight * own for own, weight in zip(sources, weights, strict=True)))
+    """Weighted sums of logarithms of probabilities, `(rows, categories)`.
+
+    There may be more weights than sources.
+    """
+    return np.asarray(sum(weight * own for own, weight in zip(sources, weights, strict=False)))
 
 
 @dataclass(frozen=True)
@@ -296,30 +315,29 @@ class HeldOutCategories:
     """Held-out cells of a column of categories."""
 
     base: Array  # logarithms of the frequencies, (categories,), or (cells, categories)
-    model: Array  # log probabilities next to those without evidence, (cells, categories)
-    votes: Array  # the same of the votes, or of trees
+    sources: tuple[Array, ...]  # log probabilities next to those without evidence, alike
     truth: Array  # the places of the categories, (cells,)
 
     @classmethod
     def of(cls, section: Section, truth: Array) -> HeldOutCategories:
         """From what is expected at held-out cells, and what is there."""
-        return cls(np.log(section.column.frequencies), *section.gains, truth)
+        return cls(np.log(section.column.frequencies), section.gains, truth)
 
     def loss(self, weights: Array) -> tuple[float, Array]:
         """Minus the sum of log probabilities of the truth, and its gradient."""
-        sources = self.model, self.votes
-        logs = special.log_softmax(self.base + pool(sources, weights.tolist()), axis=1)
-        rows, shares = np.arange(len(self.truth)), np.exp(logs)
-        slopes = [(shares * own).sum() - own[rows, self.truth].sum() for own in sources]
-        return float(-logs[rows, self.truth].sum()), np.array(slopes)
+        logs = special.log_softmax(self.base + pool(self.sources, weights.tolist()), axis=1)
+        rows, shares, slopes = np.arange(len(self.truth)), np.exp(logs), np.zeros(len(weights))
+        for place, own in enumerate(self.sources):
+            slopes[place] = (shares * own).sum() - own[rows, self.truth].sum()
+        return float(-logs[rows, self.truth].sum()), slopes
 
 
 def fit_pooling(
     columns: Sequence[Sequence[HeldOutCategories] | None],
-    start: tuple[float, float] = POOLING,
+    start: tuple[float, ...] = POOLING,
     priors: tuple[float, float] = (POOLING_PRIOR, POOLING_PRIOR),
 ) -> Array:
-    """The weights of the model and of the votes for every column, `(columns, 2)`.
+    """The weights of the sources for every column, `(columns, sources)`.
 
     Weights of all columns together are shrunk to `start`, those of a column to these; `priors` are
     the weights of both in cells. Columns that are None use the model alone.
@@ -329,7 +347,7 @@ def fit_pooling(
     weights = [
         MODEL_ALONE if own is None else _fit_weights(own, common, priors[1]) for own in columns
     ]
-    return np.array(weights).reshape(-1, 2)
+    return np.array(weights).reshape(-1, len(start))
 
 
 def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array, prior: float) -> Array:
@@ -342,7 +360,7 @@ def _fit_weights(held_out: Sequence[HeldOutCategories], centre: Array, prior: fl
         return total, slope
 
     result = scipy.optimize.minimize(
-        loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * 2
+        loss, centre, jac=True, method="L-BFGS-B", bounds=[(0.0, 2.0)] * len(centre)
     )
     return np.asarray(result.x)
 

@@ -62,6 +62,7 @@ class Prediction:
     votes: Tensor | None = None  # shares of categories among similar rows, (rows, all categories)
     trees: Tensor | None = None  # the same among trees
     trust: Tensor | None = None  # in trees, (rows, 1)
+    regressions: Tensor | None = None  # probabilities of categories, (rows, all categories)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
@@ -215,7 +216,7 @@ class Ensemble(CachedModule):
         weights = (self.forest.weights * trust).clamp(max=1.0)
         moved = means + weights * self.forest.step(votes, means)
         moved = self.with_relations(torch.where(observed, means, moved), values, observed)
-        return Prediction(moved, stacked.votes, votes.shares, trust)
+        return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions)
 
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor

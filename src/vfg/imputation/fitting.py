@@ -303,11 +303,14 @@ def _add_forest(
     if grown is None:
         return held_out
     parts.forest, unseen = grown
-    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.items()}
-    for k, own in unseen.items():
+    everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.trees.items()}
+    for k, own in unseen.trees.items():
         everywhere[k][chosen] = own.float()
+    folds = torch.zeros(len(values), dtype=torch.long)  # no regression saw rows beyond the chosen
+    folds[chosen] = unseen.folds
     frequencies = [column.frequencies for column in categories]
-    return fit_weights(parts.forest, everywhere, held_out, frequencies)
+    unseen = unseen._replace(trees=everywhere, folds=folds)
+    return fit_weights(parts.forest, unseen, held_out, frequencies)
 
 
 @torch.no_grad()
@@ -514,9 +517,10 @@ def fit_members(
     held = held_out[: len(members or linears or [])]
 
     def weigh(parts: Parts) -> Stacking:
+        own = held[: len(parts.members) or None]  # all, if no part needs a set of its own
         with resources.bar.part("weights", 2), resources.measured():
             stacking = fit_stacking(
-                parts, values, observed, held, categories=categories, labels=labels, seed=seed,
+                parts, values, observed, own, categories=categories, labels=labels, seed=seed,
                 under_budget=resources.budget is not None, weights=often,
             )  # fmt: skip
         resources.bar.show_error(stacking.error)
@@ -588,11 +592,12 @@ class MatrixFit:
     def start_members(self, linears: list[GaussianVFG], held: list[Tensor]) -> list[VFG]:
         """Members that start as linear models."""
         members = []
-        for k, (linear, own) in enumerate(zip(linears, held, strict=True)):
+        chosen = zip(linears[: self.plan.members], held, strict=False)
+        for k, (linear, own) in enumerate(chosen):
             shown, start = self.observed & ~own, self.seed * 1009 + k
             members.append(VFG.from_gaussian(linear, flow=self.plan.flow, seed=start).float())
             _weigh_columns(members[-1], linear, self.values, shown, own, start)
-        return members[: self.plan.members]
+        return members
 
     def train_members(
         self,

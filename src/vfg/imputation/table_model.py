@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,8 +24,8 @@ from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
 from vfg.imputation.categories import (
     SET_LEVELS,
     CategoryColumn,
+    SecondStage,
     Section,
-    TreeShares,
     category_columns,
     choose_sets,
 )
@@ -51,11 +52,11 @@ from vfg.inputs import ArrayLike, Name, as_weights
 from vfg.model import VFG
 from vfg.modelfile.registry import register
 from vfg.tables.categorical import CategoricalEncoding
-from vfg.tables.cells import Array, Label, Mask, as_objects
+from vfg.tables.cells import Array, Label, Mask, as_objects, format_moments
 from vfg.tables.encoding import Arrays, Encoding
 from vfg.tables.frames import Table, TableView, as_cell_mask, hide_cells, open_table, quote
 from vfg.tables.numeric import NumericEncoding, nearest_values
-from vfg.tables.schema import Integer
+from vfg.tables.schema import Integer, distinct
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
@@ -77,6 +78,8 @@ ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 LEAST_WEIGHT = 0.1
 """Sum of the weights per row below which they are likely shares, not counts."""
+WARNED_OF_CATEGORIES: weakref.WeakKeyDictionary[Any, set[Label]] = weakref.WeakKeyDictionary()
+"""Models, and the columns that their users know to have new categories."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:
@@ -648,7 +651,10 @@ class TableModel(Ensemble):
 
     def rows_of(self, columns: Mapping[Name, Array], draw: int) -> Any:
         """One draw of all columns as a table: a frame if columns have names, else an array."""
-        rows = {label: columns[name][draw] for name, label in self.labels.items()}
+        rows = {
+            label: self._as_written(label, columns[name][draw])
+            for name, label in self.labels.items()
+        }
         if list(rows) == list(range(len(rows))):
             kinds = {cells.dtype for cells in rows.values()}
             plain = len(kinds) == 1 and next(iter(kinds)).kind in "fiub"
@@ -674,11 +680,45 @@ class TableModel(Ensemble):
 
         return with_dtypes(pandas.DataFrame(rows), dtypes, self.encoding.schema)
 
+    def _as_written(self, label: Label, cells: Array) -> Array:
+        """Cells as the fitted table held them, where it held dates as text."""
+        part = self.encoding.parts[label]
+        clock = part.clock if isinstance(part, NumericEncoding) else None
+        if clock is None or clock.template is None:
+            return cells
+        return format_moments(cells, clock.template)
+
     # Matrices in, matrices out: entries of idle columns are 0.
 
     def encode(self, table: Any) -> tuple[Tensor, Tensor]:
-        """The modelled columns of a table's matrix, and which entries are evidence."""
-        return self.encoding.evidence(table, self.columns)
+        """The modelled columns of a table's matrix, and which entries are evidence.
+
+        Warns once of columns with categories that did not occur in fitting.
+        """
+        opened = open_table(table, self.encoding.missing_values)
+        values, observed = self.encoding.evidence(opened, self.columns)
+        self._warn_of_new_categories(opened, observed)
+        return values, observed
+
+    def _warn_of_new_categories(self, table: Table, observed: Tensor) -> None:
+        warned = WARNED_OF_CATEGORIES.setdefault(self, set())
+        schema = self.encoding.schema
+        position = {label: place for place, label in enumerate(schema)}
+        for label, column in self.category_sections.items():
+            cells = table.column(position[label])
+            unknown = ~cells.missing & ~observed[:, column.places[0]].numpy()
+            if label in warned or not unknown.any():
+                continue
+            # Rows that a model was fitted to may have been drawn from a table with more categories.
+            known = set(getattr(schema[label], "categories", None) or ())
+            new = [cell for cell in distinct(cells.values[unknown]) if cell not in known]
+            if new:
+                warned.add(label)
+                warnings.warn(
+                    f"the column {label!r} holds categories that did not occur in fitting, such as "
+                    f"{new[0]!r}; these cells stay as they are, and nothing is inferred from them",
+                    stacklevel=2,
+                )
 
     def fitted_matrix(self, table: Table) -> tuple[Tensor, Tensor]:
         """The same of rows that were fitted, whose code points do not come from their own row."""
@@ -863,16 +903,23 @@ class TableModel(Ensemble):
             votes = prediction.votes.split(sizes, dim=1)[place].numpy()
             first, second = self.pooling[place].tolist()
             weights = first, second
-        trees = None
-        if self.forest is not None and prediction.trees is not None:
-            assert prediction.trust is not None
-            shares = prediction.trees.split(self.forest.sizes, dim=1)[place].numpy()
-            own = self.forest.class_weights[place].reshape(-1).tolist()
-            if place in self.forest.categories:
-                trees = TreeShares(shares, prediction.trust.numpy(), tuple(own))
+        second = self._second_stage(place, prediction)
         needed = prior and (covariances is not None or votes is not None)
         start = self.priors[label] if needed else None
-        return Section(column, means, covariances, start, votes, weights, trees=trees)
+        return Section(column, means, covariances, start, votes, weights, second=second)
+
+    def _second_stage(self, place: int, prediction: Prediction) -> SecondStage | None:
+        """What trees and regressions predict for a column of categories."""
+        forest = self.forest
+        if forest is None or prediction.trees is None or place not in forest.categories:
+            return None
+        assert prediction.trust is not None
+        shares = prediction.trees.split(forest.sizes, dim=1)[place].numpy()
+        regression = None
+        if prediction.regressions is not None and place in forest.regressed:
+            regression = prediction.regressions.split(forest.sizes, dim=1)[place].numpy()
+        weights = tuple(forest.class_weights[place].reshape(-1).tolist())
+        return SecondStage(shares, prediction.trust.numpy(), weights, regression)
 
     def category_sets(self, label: Label, probabilities: Array, level: float) -> Mask:
         """Which categories are in the sets of a level, `(rows, categories)`.

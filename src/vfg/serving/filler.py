@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import NEGLIGIBLE
-from vfg.imputation.categories import MODEL_ALONE, SMOOTHING, TINY
+from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
 from vfg.imputation.ensemble import VOTES
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
@@ -208,12 +208,15 @@ class ForestVotes(nn.Module):
                 place = forest.categories[target - numbers]
                 shares[place] = _class_shares(forest, outputs, forest.sizes[place])
         every = torch.cat([filled[:, :0], *shares], dim=1)
-        return Votes(torch.cat(means, dim=1) + every @ forest.levels, every)
+        slopes = forest.regressions
+        regressions = None if slopes is None else forest.regress(filled, slopes)
+        return Votes(torch.cat(means, dim=1) + every @ forest.levels, every, regressions)
 
     def pool(
-        self, place: int, others: Tensor, shares: Tensor, trust: Tensor, frequencies: Tensor
+        self, place: int, others: Tensor, votes: Votes, trust: Tensor, frequencies: Tensor
     ) -> Tensor:
-        """Probabilities of categories by trees and by all other parts; see `TreeShares.pool`."""
+        """Probabilities of categories by trees and by all other parts; see `SecondStage.pool`."""
+        shares: Tensor = votes.shares.split(self.forest.sizes, dim=1)[place]
         weights = self.forest.class_weights[place]
         if place not in self.forest.categories:
             return others
@@ -221,8 +224,14 @@ class ForestVotes(nn.Module):
             return others + (weights * trust).clamp(max=1.0) * (shares - others)
         base = frequencies.log()
         model = (others + TINY).log() - base
-        trees = ((1.0 - SMOOTHING) * shares + SMOOTHING * frequencies).log() - base
-        logs = base + (1.0 - trust + trust * weights[0]) * model + trust * weights[1] * trees
+        trees = _smoothed(shares, frequencies, SMOOTHING) - base
+        logs, start = trust * (weights[0] * model + weights[1] * trees), model
+        if votes.regressions is not None and place in self.forest.regressed:
+            chances = votes.regressions.split(self.forest.sizes, dim=1)[place]
+            regression = _smoothed(chances, frequencies, REGRESSION_SMOOTHING) - base
+            start = 0.5 * (model + regression)
+            logs = logs + trust * weights[2] * regression
+        logs = base + (1.0 - trust) * start + logs
         return torch.where(trust > 0.0, logs.softmax(1), others)
 
     def _leaves(self, target: int, features: Tensor) -> Tensor:
@@ -235,6 +244,10 @@ class ForestVotes(nn.Module):
             step = torch.where(left, node + 1, forest.after[node].long())
             node = torch.where(feature >= 0, step, node)
         return forest.after[node].long()
+
+
+def _smoothed(shares: Tensor, frequencies: Tensor, share: float) -> Tensor:
+    return ((1.0 - share) * shares + share * frequencies).log()
 
 
 def _depth(forest: Forest, target: int) -> int:
@@ -421,8 +434,8 @@ class Filler(nn.Module):
 
     def _predict(
         self, values: Tensor, observed: Tensor, linear: Tensor
-    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor] | None]:
-        """Means as of `Ensemble.joint_means`; votes, and shares by trees and trust in them."""
+    ) -> tuple[Tensor, Tensor | None, tuple[Votes, Tensor] | None]:
+        """Means as of `Ensemble.joint_means`; votes, and those of trees and trust in them."""
         expected = self._by_kind(values, observed, linear)
         means = self._stack(expected) if self.stacked else linear
         means = torch.where(observed, values, self._within_range(means))
@@ -431,7 +444,7 @@ class Filler(nn.Module):
             votes, trust = self.forest(means), self.forest.forest.trust(observed)
             weights = (self.forest.forest.weights * trust).clamp(max=1.0)
             moved = means + weights * self.forest.forest.step(votes, means)
-            means, trees = torch.where(observed, means, moved), (votes.shares, trust)
+            means, trees = torch.where(observed, means, moved), (votes, trust)
         return self._follow(means, values, observed), expected.get(VOTES), trees
 
     def _by_kind(self, values: Tensor, observed: Tensor, linear: Tensor) -> dict[str, Tensor]:
@@ -483,13 +496,12 @@ class Filler(nn.Module):
         means: Tensor,
         posterior: Posterior,
         votes: Tensor | None,
-        trees: tuple[Tensor, Tensor] | None,
+        trees: tuple[Votes, Tensor] | None,
     ) -> list[Tensor]:
         """The places of the most probable categories, one vector per column of categories."""
         assert self.linear is not None
         codes, every = [], [None] * len(self.sizes)
         own_votes: Any = every if votes is None else votes.split(self.sizes, dim=1)
-        own_trees: Any = every if trees is None else trees[0].split(self.sizes, dim=1)
         for place, chooser in enumerate(self.choosers):
             assert isinstance(chooser, CategoryChooser)
             if not self.is_category[place]:  # ordered levels are decoded from their scores
@@ -509,7 +521,7 @@ class Filler(nn.Module):
                 chances = (base + weights[0] * model + weights[1] * vote).softmax(1)
             if trees is not None and self.forest is not None:
                 frequencies = chooser.get_buffer("frequencies")
-                chances = self.forest.pool(place, chances, own_trees[place], trees[1], frequencies)
+                chances = self.forest.pool(place, chances, *trees, frequencies)
             codes.append(chances.argmax(1).to(means.dtype))
         return codes
 

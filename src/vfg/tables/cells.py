@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
@@ -41,6 +42,10 @@ STORAGE_OF_TYPES: dict[Storage, tuple[type, ...]] = {
     "duration": (timedelta, np.timedelta64),
 }
 """What a column of Python objects holds, by the types of its cells; the first that has them all."""
+ISO_MOMENT = re.compile(
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]{1,6})?)?Z?)?"
+)
+"""Dates, also with a time, and that also in UTC, as they are written in text."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Column:
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
         zone: the name of the time zone of dates; None for dates without one.
+        template: how dates that were text were written, with the digit 0; None for others.
     """
 
     label: Label
@@ -64,6 +70,7 @@ class Column:
     categories: tuple[Any, ...] | None = None
     ordered: bool = False
     zone: str | None = None
+    template: str | None = None
 
     @property
     def observed(self) -> Array:
@@ -141,6 +148,62 @@ def _convert(storage: Storage, cells: Array) -> Array:
             return cells.astype(np.float64)
     dtypes = {"float": "f8", "boolean": "?", "date": "M8[us]", "duration": "m8[us]"}
     return cells.astype(dtypes.get(storage, cells.dtype), copy=False)
+
+
+def are_moments(cells: Iterable[Any]) -> bool:
+    """Whether all cells are dates or times in ISO form, of UTC all or none; False for no cells.
+
+    Example:
+        >>> are_moments(["2020-02-29", "2020-03-01"]), are_moments(["2020-02-29", "May"])
+        (True, False)
+        >>> are_moments(["2021-02-29"])
+        False
+    """
+    texts = list(cells)
+    if not all(isinstance(cell, str) and ISO_MOMENT.fullmatch(cell) for cell in texts):
+        return False
+    if not texts or len({cell.endswith("Z") for cell in texts}) > 1:
+        return False
+    try:
+        np.array([cell.rstrip("Z") for cell in texts], dtype="M8[us]")
+    except ValueError:  # there is no such day
+        return False
+    return True
+
+
+def parse_moments(column: Column) -> Column:
+    """A column of text as dates; any other column as it is.
+
+    Raises:
+        ValueError: for a cell that is no date in ISO form.
+    """
+    if column.storage != "text" or column.missing.all():
+        return column
+    cells = column.observed.tolist()
+    if not are_moments(cells):
+        wrong = next((cell for cell in cells if not are_moments([cell])), cells[0])
+        raise ValueError(
+            f"column {column.label!r} must hold dates such as '2020-12-31', all of them in UTC "
+            f"(with a final Z) or none, but holds {wrong!r}; convert it, or mark it as missing"
+        )
+    values = np.zeros(len(column.missing), dtype="M8[us]")
+    values[~column.missing] = np.array([cell.rstrip("Z") for cell in cells], dtype="M8[us]")
+    template = re.sub("[0-9]", "0", max(cells, key=len))
+    zone = "UTC" if template.endswith("Z") else None
+    return replace(column, storage="date", values=values, zone=zone, template=template)
+
+
+def format_moments(moments: Array, template: str) -> Array:
+    """Dates as texts that are written like a template.
+
+    Example:
+        >>> format_moments(np.array(["2020-02-29T12:30"], "M8[us]"), "0000-00-00 00:00Z").tolist()
+        ['2020-02-29 12:30Z']
+    """
+    plain = template.rstrip("Z")
+    texts = np.datetime_as_string(moments.astype("M8[us]")).tolist()
+    mark, end = plain[10:11], template[len(plain) :]
+    return as_objects(np.array([text[: len(plain)].replace("T", mark) + end for text in texts]))
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:

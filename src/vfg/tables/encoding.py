@@ -335,7 +335,7 @@ class Encoding:
                     )
                 cells = part.decode(chosen)
                 if isinstance(part, NumericEncoding) and part.clock is not None:
-                    cells = part.clock.to_zone(cells, column.zone)
+                    cells = part.clock.cells_of(cells, column)
                 fills[position] = missing, cells
         return fills
 

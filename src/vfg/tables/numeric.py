@@ -11,7 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.tables.cells import Array, Column, ColumnEncoding, Mask, cast
+from vfg.tables.cells import (
+    Array,
+    Column,
+    ColumnEncoding,
+    Mask,
+    cast,
+    format_moments,
+    parse_moments,
+)
 from vfg.tables.schema import Continuous, Date, FewValued, Integer, Whole
 
 FURTHEST = 10.0
@@ -40,6 +48,7 @@ class TimeUnit:
     The step is the resolution in ticks: the coarsest of day, hour, minute, second and so on that
     every observed moment is a multiple of. Moments with a time zone are counted by the clocks of
     that zone, so that days begin at midnight there; those of other zones are converted to it.
+    Moments that were text have a template, see `format_moments`.
     """
 
     kind: str
@@ -47,6 +56,7 @@ class TimeUnit:
     origin: int
     step: int
     zone: str | None = None
+    template: str | None = None
 
     def __post_init__(self) -> None:
         if self.zone is not None:
@@ -56,7 +66,7 @@ class TimeUnit:
                 raise ValueError(f"there is no time zone {self.zone!r} on this machine")
 
     @classmethod
-    def read(cls, moments: Array, zone: str | None = None) -> TimeUnit:
+    def read(cls, moments: Array, zone: str | None = None, template: str | None = None) -> TimeUnit:
         """The clock of a column's observed cells, with its origin near their mean."""
         unit, _ = np.datetime_data(moments.dtype)
         kind = moments.dtype.kind
@@ -65,7 +75,7 @@ class TimeUnit:
         # The mean of shifted ticks, since a sum of nanoseconds leaves the range of integers.
         first = int(ticks[0]) if len(ticks) else 0
         mean = first + int(np.mean((ticks - first).astype(np.float64))) if len(ticks) else 0
-        return cls(kind, unit, mean - mean % step, step, zone)
+        return cls(kind, unit, mean - mean % step, step, zone, template)
 
     def ticks(self, moments: Array) -> Array:
         """Ticks since the origin, as float64."""
@@ -79,6 +89,12 @@ class TimeUnit:
     def to_zone(self, moments: Array, zone: str | None) -> Array:
         """The inverse of `from_zone`."""
         return self._change(moments, self.zone, zone)
+
+    def cells_of(self, moments: Array, column: Column) -> Array:
+        """Moments as cells of a column: in its time zone, or text if that is what it holds."""
+        if self.template is not None and column.storage in ("text", "empty"):
+            return format_moments(moments, self.template)
+        return self.to_zone(moments, column.zone)
 
     @staticmethod
     def _change(moments: Array, source: str | None, target: str | None) -> Array:
@@ -158,8 +174,10 @@ class NumericEncoding(ColumnEncoding):
         cls, spec: Continuous | Integer | Date, column: Column, weights: Array | None = None
     ) -> NumericEncoding:
         """Standardise a column; filled cells keep to its bounds or else to the observed range."""
+        column = parse_moments(column) if isinstance(spec, Date) else column
         is_time = column.values.dtype.kind in "Mm"
-        clock = TimeUnit.read(column.observed, column.zone) if is_time else None
+        how = column.zone, column.template
+        clock = TimeUnit.read(column.observed, *how) if is_time else None
         numbers = read_numbers(column, clock)[~column.missing]
         if not len(numbers):
             return cls(empty=True, whole=isinstance(spec, Integer), clock=clock)
@@ -283,8 +301,9 @@ class NumericEncoding(ColumnEncoding):
 
     def to_dict(self) -> dict[str, Any]:
         fields = {"name": self.name, **asdict(self)}
-        if self.clock is not None and self.clock.zone is None:
-            del fields["clock"]["zone"]  # as in files of earlier versions
+        for key in ("zone", "template"):
+            if self.clock is not None and fields["clock"][key] is None:
+                del fields["clock"][key]  # as in files of earlier versions
         if self.values is None:
             del fields["values"], fields["fills_values"]  # likewise
         for end in ("low_reach", "high_reach"):
@@ -330,6 +349,7 @@ def outer_values(ends: Tensor, values: Tensor, side: int) -> Tensor:
 
 def read_numbers(column: Column, clock: TimeUnit | None) -> Array:
     """The cells as float64, anything where they are missing."""
+    column = column if clock is None else parse_moments(column)
     kind = column.values.dtype.kind
     if clock is not None and kind in "Mm":
         return clock.ticks(clock.from_zone(column.values, column.zone))

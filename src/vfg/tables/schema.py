@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from vfg.tables.cells import Array, Column, Label, as_objects
+from vfg.tables.cells import Array, Column, Label, are_moments, as_objects, parse_moments
 from vfg.tables.frames import open_table, quote
 from vfg.utils.specs import Spec, spec_from_dict
 
@@ -281,7 +281,7 @@ FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
     "float": (Continuous, Integer, Boolean, Categorical, Ordinal),
     "integer": (Integer, Continuous, Boolean, Categorical, Ordinal),
     "boolean": (Boolean, Categorical, Ordinal),
-    "text": (Categorical, Ordinal, Identifier),
+    "text": (Categorical, Ordinal, Identifier, Date),
     "category": (Categorical, Ordinal, Identifier),
     "date": (Date,),
     "duration": (Date,),
@@ -322,7 +322,8 @@ class Schema(Mapping[Label, ColumnSpec]):
     - strings, and strings mixed with numbers, are categorical, but identifiers if there are more
       than nine and nearly all differ;
     - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
-    - dates, times and durations are dates;
+    - dates, times and durations are dates, and so are strings that are all dates or times in ISO
+      form, such as `2020-12-31` or `2020-12-31 12:30`;
     - Python objects are what all cells of the column are, and empty if no cell is observed.
 
     Args:
@@ -463,8 +464,11 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
     if column.ordered:
         return Ordinal()
     kind, cells = FITTING[column.storage][0], column.observed
-    if kind is Categorical and are_identifiers(len(set(cells.tolist())), len(cells)):
-        return Identifier()
+    if kind is Categorical:
+        different = dict.fromkeys(cells.tolist())
+        if column.storage == "text" and are_moments(different):
+            return Date()
+        return Identifier() if are_identifiers(len(different), len(cells)) else kind()
     if column.storage != "float" or not discrete or not len(cells):
         return kind()
     # Most columns have many values among the first cells, which are sorted faster than all.
@@ -498,6 +502,8 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
         return Categorical(distinct(column.observed))
     if isinstance(spec, Ordinal) and spec.categories is None:
         return Ordinal(_natural_order(column))
+    if isinstance(spec, Date):
+        parse_moments(column)  # refuses texts that are no dates
     if isinstance(spec, FewValued) and spec.values is None:
         # Numbers as objects may be of types that floats do not compare with.
         values = np.unique(column.observed.astype(np.float64)).tolist()
