@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 import os
 import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -169,9 +170,27 @@ def versions(*packages: str) -> dict[str, str]:
 
 def on_all_cores(function: Callable[..., Any], cases: list[tuple[Any, ...]]) -> list[Any]:
     """`function` of every case, one process and one thread per core, with a progress bar."""
-    calls = (joblib.delayed(_on_one_thread)(function, case) for case in cases)
-    running = joblib.Parallel(n_jobs=os.cpu_count(), return_as="generator")(calls)
+    running = joblib.Parallel(n_jobs=os.cpu_count(), return_as="generator")(
+        joblib.delayed(_on_one_thread)(function, case) for case in cases
+    )
     return list(track(running, description="running", total=len(cases)))
+
+
+def as_they_end(
+    function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], jobs: int, seconds: float
+) -> Iterator[Any]:
+    """`function` of the cases in `jobs` processes of one thread; none is begun after `seconds`."""
+    ends = time.monotonic() + seconds
+    calls = (
+        joblib.delayed(_on_one_thread)(function, case)
+        for case in itertools.takewhile(lambda _: time.monotonic() < ends, cases)
+    )
+    # One case at a time, so that none waits in a queue when the time is up.
+    options = {"batch_size": 1, "pre_dispatch": jobs}
+    running: Iterator[Any] = joblib.Parallel(jobs, return_as="generator_unordered", **options)(
+        calls
+    )
+    return running
 
 
 def _on_one_thread(function: Callable[..., Any], case: tuple[Any, ...]) -> Any:

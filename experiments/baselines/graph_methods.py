@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,9 @@ class GraphWorker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@lru_cache(maxsize=1)
+def own_worker() -> GraphWorker:
+    """The one worker of this process, which ends with it."""
+    return GraphWorker()

@@ -112,6 +112,7 @@ def dowhy_gcm(question: Answer) -> Answer:
     from dowhy import gcm
 
     gcm.config.disable_progress_bars()
+    gcm.config.set_default_n_jobs(1)  # so that its processor time is that of this process
     names, table = [str(name) for name in question["names"]], question["table"]
     model = gcm.StructuralCausalModel(networkx.DiGraph(question["edges"].tolist()))
     data = pd.DataFrame(table, columns=names)

@@ -1,23 +1,28 @@
 """Errors of E[y | do(x)] on five simulated systems with missing cells, against baselines.
 
-    python -m experiments.benchmarks.interventions [--seeds 2]
+    python -m experiments.benchmarks.interventions [--seeds 2] [--jobs 2] [--seconds 1500]
+        [--methods vfg DoWhy ...]    some of them, by how names begin
 
 All methods know the DAG. Baselines regress y on x and its adjustment set (the causes of x), and
 average the prediction at do(x) over the rows: boosted trees on complete rows, on the whole table
 (they take missing cells), and on iteratively filled tables; linear regression on filled tables; and
-boosted trees without adjustment. Truth is simulated with 200,000 rows. Settings of vfg were chosen
-on other seeds, 50 to 52, of the same systems.
+boosted trees without adjustment. DoWhy's graphical causal models and the networks of pgmpy, which
+take no missing cells, are fitted to complete rows and to filled tables by the interpreter that
+VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Truth is simulated with 200,000
+rows. Settings of vfg were chosen on other seeds, 50 to 52, of the same systems. Every cell is kept
+in docs/results/cells/interventions.jsonl, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -26,7 +31,9 @@ from sklearn.linear_model import LinearRegression
 
 import vfg
 
-from ..results import arguments, versions
+from ..baselines.graph_methods import own_worker
+from ..cells import Cell, Cells
+from ..results import FOLDER, arguments, as_they_end, machine, positive, versions
 
 ROWS, MISSING = 2000, 0.3
 Columns = dict[str, Any]
@@ -150,6 +157,20 @@ def conditioning(columns: Columns, dag: Any, at: Any, adjust: Any) -> Any:
     return boosting_complete(columns, dag, at, [])
 
 
+def complete_rows(columns: Columns) -> Columns:
+    kept = ~np.isnan(np.column_stack(list(columns.values()))).any(1)
+    return {name: values[kept] for name, values in columns.items()}
+
+
+def by_worker(
+    name: str, way: Callable[[Columns], Columns], columns: Columns, dag: Any, at: Any, adjust: Any
+) -> Any:
+    """The answer of another library that is fitted to a table without missing cells."""
+    given = way(columns)
+    table = np.column_stack(list(given.values()))
+    return own_worker().ask(name, limit=600.0, names=list(given), table=table, edges=dag, at=at)
+
+
 METHODS: dict[str, Callable[[Columns, Any, Any, Any], Any]] = {
     "vfg.TableModel": table_model,
     "vfg.GaussianVFG, 16 components": gaussian_mixture,
@@ -158,38 +179,97 @@ METHODS: dict[str, Callable[[Columns, Any, Any, Any], Any]] = {
     "boosted trees, filled table": boosting_filled,
     "regression, filled table": regression_filled,
     "boosted trees, no adjustment": conditioning,
+    **{
+        f"{title}, {words}": partial(by_worker, name, way)
+        for name, title in (
+            ("DoWhy-GCM", "DoWhy-GCM"),
+            ("pgmpy-gaussian", "pgmpy, linear Gaussian"),
+            ("pgmpy-bins", "pgmpy, five bins"),
+        )
+        for way, words in ((complete_rows, "complete rows"), (filled, "filled table"))
+    },
 }
+"""Means of y at do(x) by every method; those of other libraries with their processor seconds."""
 
 
-def measure(draw: Draw, dag: Any, adjust: list[str], seed: int, share: float) -> dict[str, Any]:
-    """Root mean squared errors over do(x) from the 10th to the 90th percentile of x."""
+def tables(system: str, seed: int) -> tuple[Columns, Any, Any, float]:
+    """Columns with missing cells, values of x between its outer deciles, E[y | do(x)] at these, and
+    the deviation of y."""
+    draw = SYSTEMS[system][0]
     columns = draw(np.random.default_rng(seed), ROWS, None)
     at = np.quantile(columns["x"], np.linspace(0.1, 0.9, 9))
-    truth = [draw(np.random.default_rng(999), 200_000, x)["y"].mean() for x in at]
+    truth = np.array([draw(np.random.default_rng(999), 200_000, x)["y"].mean() for x in at])
     generator = np.random.default_rng(100 + seed)
-    gaps = {k: np.where(generator.random(ROWS) < share, np.nan, v) for k, v in columns.items()}
-    scale = columns["y"].std()
-    found = {}
-    for name, method in METHODS.items():
-        start = time.process_time()
-        error = float(np.sqrt(np.mean((method(gaps, dag, at, adjust) - truth) ** 2)) / scale)
-        found[name] = {"rmse": round(error, 4), "seconds": round(time.process_time() - start, 2)}
-        print(draw.__name__, seed, share, name, found[name], flush=True)
-    return found
+    gaps = {k: np.where(generator.random(ROWS) < MISSING, np.nan, v) for k, v in columns.items()}
+    return gaps, at, truth, columns["y"].std()
+
+
+def measure(system: str, seed: int, method: str) -> tuple[Cell, Cell]:
+    """The key of a cell, and the root mean squared error over the values of x."""
+    warnings.filterwarnings("ignore", category=ConvergenceWarning)
+    key = {"system": system, "seed": seed, "method": method}
+    columns, at, truth, scale = tables(system, seed)
+    _, dag, adjust = SYSTEMS[system]
+    start = time.process_time()
+    try:
+        answer = METHODS[method](columns, dag, at, adjust)
+    except RuntimeError as error:  # of another library
+        return key, {"error": str(error)}
+    seconds = time.process_time() - start
+    if isinstance(answer, dict):
+        answer, seconds = answer["means"], seconds + answer["seconds"]
+    rmse = float(np.sqrt(np.mean((answer - truth) ** 2)) / scale)
+    return key, {"rmse": round(rmse, 4), "seconds": round(seconds, 2)}
+
+
+def summarise(cells: Cells) -> dict[str, list[dict[str, Any]]]:
+    """For every system and seed what each method found."""
+    found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in SYSTEMS}
+    for cell in cells.known.values():
+        key = cell["key"]
+        if key["method"] in METHODS and "error" not in cell:
+            own = found[key["system"]].setdefault(key["seed"], {})
+            own[key["method"]] = {k: v for k, v in cell.items() if k != "key"}
+    return {
+        system: [
+            {method: own[method] for method in METHODS if method in own}
+            for _, own in sorted(by_seed.items())
+        ]
+        for system, by_seed in found.items()
+    }
 
 
 def main() -> None:
-    chosen = arguments(__doc__)
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=ConvergenceWarning)
-    results: dict[str, Any] = {"rows": ROWS, "missing": MISSING, "systems": {}}
-    results["versions"] = versions("scikit-learn")
-    for name, (draw, dag, adjust) in SYSTEMS.items():
-        runs = [
-            measure(draw, dag, adjust, seed, MISSING) for seed in chosen.chosen(full=2, quick=1)
-        ]
-        results["systems"][name] = runs
-        chosen.write("interventions", results)
+    chosen = arguments(
+        __doc__,
+        jobs={"type": positive, "default": 1, "help": "processes, of one thread each"},
+        seconds={"type": float, "default": float("inf"), "help": "after which no cell is begun"},
+        methods={"nargs": "+", "default": [""], "help": "how their names begin"},
+    )
+    folder = chosen.output or FOLDER / "cells"
+    cells = Cells(None if chosen.quick else folder / "interventions.jsonl")
+    tasks = [
+        (system, seed, method)
+        for seed in chosen.chosen(full=2, quick=1)
+        for system in SYSTEMS
+        for method in METHODS
+        if method.startswith(tuple(chosen.methods))
+        and cells.get({"system": system, "seed": seed, "method": method}) is None
+    ]
+    for key, cell in as_they_end(measure, tasks, chosen.jobs, chosen.seconds):
+        cells.add(key, cell)
+        print(json.dumps(cells.get(key)), flush=True)
+    chosen.write(
+        "interventions",
+        {
+            "rows": ROWS,
+            "missing": MISSING,
+            "machine": machine(),
+            "versions": versions("scikit-learn"),
+            "seconds": round(sum(cell.get("seconds", 0.0) for cell in cells.known.values()), 1),
+            "systems": summarise(cells),
+        },
+    )
 
 
 if __name__ == "__main__":

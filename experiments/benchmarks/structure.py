@@ -1,17 +1,15 @@
 """Graphs learned from simulated tables with missing cells, against published methods.
 
-    python -m experiments.benchmarks.structure [--seeds 3] [--minutes 25]
+    python -m experiments.benchmarks.structure [--seeds 5] [--jobs 2] [--seconds 1500]
         [--groups main small more large] [--methods vfg GES ...]    some of them, by how names begin
 
 Graphs are random, columns standardised, and results compared as completed partially directed
 graphs: Hamming distance (the empty graph has as many as there are edges), structural intervention
 distance, F1 of directions. Baselines, and the table of Sachs and others (2005), need the
 interpreter that VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Every cell is
-kept in docs/results/cells/structure.jsonl, so that a run that was stopped goes on; `--minutes` are
-processor minutes, after which no cell is begun. Cells that were not run again come from
-structure-earlier.jsonl beside it, a run before the intervention distance. Settings of vfg were
-chosen on seeds 0 to 2, and the linear start after a look at seed 10; the seeds here are 10 and
-more.
+kept in docs/results/cells/structure.jsonl, so that a run that was stopped goes on; after
+`--seconds` no cell is begun. Settings of vfg were chosen on seeds below 10 and from 100 on, and the
+linear start after a look at seed 10; the seeds here are 10 to 14.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
 import vfg
 from vfg.structure import (
@@ -35,12 +31,11 @@ from vfg.structure import (
 from vfg.structure.completing import draw_gaussian, fit_covariance
 from vfg.structure.pdag import edge_matrix
 
-from ..baselines.graph_methods import GraphWorker
+from ..baselines.graph_methods import GraphWorker, own_worker
 from ..cells import Cell, Cells
-from ..results import FOLDER, arguments
+from ..results import FOLDER, arguments, as_they_end, machine, positive
 
 FIRST_SEED = 10
-EARLIER = FOLDER / "cells" / "structure-earlier.jsonl"
 SACHS = {"table": "Sachs and others (2005)"}
 CONSENSUS = (
     "praf>pmek pmek>p44/42 plcg>PIP2 plcg>PIP3 PIP3>PIP2 p44/42>pakts473 PKA>praf PKA>pmek "
@@ -228,13 +223,22 @@ SMALL = [
     for share in (0.0, 0.1, 0.3, 0.5)
 ]
 MORE = [
-    ("additive", "scale-free", 20, 1000, 0.3, "MCAR"),
-    ("linear", "scale-free", 20, 1000, 0.3, "MCAR"),
-    ("additive", "er", 20, 1000, 0.3, "MAR"),
-    ("linear", "er", 20, 1000, 0.5, "MCAR"),
+    (kind, graph, 20, 1000, share, pattern)
+    for graph, share, pattern in (
+        ("scale-free", 0.3, "MCAR"),
+        ("er", 0.3, "MAR"),
+        ("er", 0.0, "MCAR"),
+        ("er", 0.1, "MCAR"),
+        ("er", 0.5, "MCAR"),
+    )
+    for kind in ("linear", "additive")
 ]
-LARGE = [(kind, "er", 50, 1000, 0.3, "MCAR") for kind in ("linear", "additive")]
-GROUPS = {"main": (MAIN, 3), "small": (SMALL, 2), "more": (MORE, 2), "large": (LARGE, 1)}
+LARGE = [
+    (kind, graph, 50, 1000, 0.3, "MCAR")
+    for graph in ("er", "scale-free")
+    for kind in ("linear", "additive")
+]
+GROUPS = {"main": (MAIN, 5), "small": (SMALL, 5), "more": (MORE, 5), "large": (LARGE, 2)}
 """Settings and how many seeds each has."""
 SLOW = ("DirectLiNGAM", "DAGMA", "NOTEARS")
 """Baselines that are run after all others, and not on graphs of 50 nodes, where each takes
@@ -273,27 +277,30 @@ def methods_of(setting: tuple[Any, ...]) -> list[str]:
     return [m for m in chosen if m in OURS or m.endswith(" on means") or m == "MVPC"]
 
 
-@lru_cache(maxsize=2)
 def tables(setting: tuple[Any, ...], seed: int) -> tuple[Any, Any, Any]:
     """A DAG, a table, and the table with missing cells."""
     dag, table = simulate(seed, *setting[:4])
     return dag, table, hide(table, setting[4], setting[5], seed)
 
 
-def run(cells: Cells, chosen: list[tuple[tuple[Any, ...], int, str]], minutes: float) -> None:
+def key_of(setting: tuple[Any, ...], seed: int, method: str) -> Cell:
+    return {**dict(zip(SETTING, setting, strict=True)), "seed": seed, "method": method}
+
+
+def measure_task(setting: tuple[Any, ...], seed: int, method: str) -> tuple[Cell, Cell]:
+    """The key of a cell, and what was measured."""
+    found = measure(own_worker(), method, *tables(setting, seed))
+    return key_of(setting, seed, method), found
+
+
+def run(
+    cells: Cells, chosen: list[tuple[tuple[Any, ...], int, str]], jobs: int, seconds: float
+) -> None:
     """Measure every chosen cell that is not there yet."""
-    spent = 0.0
-    with GraphWorker() as worker:
-        for setting, seed, method in chosen:
-            key = {**dict(zip(SETTING, setting, strict=True)), "seed": seed, "method": method}
-            if cells.get(key) is not None:
-                continue
-            if spent >= 60.0 * minutes:
-                return
-            cell = measure(worker, method, *tables(setting, seed))
-            spent += cell.get("seconds", 0.0)
-            cells.add(key, cell)
-            print(round(spent), json.dumps(cells.get(key)), flush=True)
+    left = [task for task in chosen if cells.get(key_of(*task)) is None]
+    for done, (key, cell) in enumerate(as_they_end(measure_task, left, jobs, seconds), 1):
+        cells.add(key, cell)
+        print(f"{done}/{len(left)}", json.dumps(cells.get(key)), flush=True)
 
 
 def summarise(cells: Cells) -> list[dict[str, Any]]:
@@ -385,32 +392,33 @@ def sachs() -> dict[str, Any]:
 def main() -> None:
     chosen = arguments(
         __doc__,
-        minutes={"type": float, "default": float("inf")},
+        jobs={"type": positive, "default": 1, "help": "processes, of one thread each"},
+        seconds={"type": float, "default": float("inf"), "help": "after which no cell is begun"},
         groups={"nargs": "+", "default": list(GROUPS), "choices": GROUPS},
         methods={"nargs": "+", "default": [""], "help": "how their names begin"},
     )
-    torch.set_num_threads(1)
     folder = chosen.output or FOLDER / "cells"
     cells = Cells(None if chosen.quick else folder / "structure.jsonl")
-    wanted = tasks(chosen.seeds or 3, chosen.groups, chosen.methods)
-    run(cells, wanted, 2.0 if chosen.quick else chosen.minutes)
     if cells.get(SACHS) is None:
-        cells.add(SACHS, sachs())
+        cells.add(SACHS, {**sachs(), "machine": machine()})
+    run(
+        cells,
+        tasks(chosen.seeds or 5, chosen.groups, chosen.methods),
+        chosen.jobs,
+        120.0 if chosen.quick else chosen.seconds,
+    )
     seconds = sum(cell.get("seconds", 0.0) for cell in cells.known.values())
-    every = cells if cells.file is None else Cells(cells.file, [EARLIER])
+    found = cells.get(SACHS) or {}
     chosen.write(
         "structure",
         {
             "seconds": round(seconds, 1),  # of all runs, of the processor
-            "sachs": cells.get(SACHS),
-            "settings": summarise(every),
-            "counts": {
-                "measured": len(cells.known) - 1,
-                "carried": len(every.known) - len(cells.known),
-                "planned": len(tasks(3, list(GROUPS), [""])),
-            },
-            "errors": errors(every),
-            "not_run": not_run(every),
+            "machine": found["machine"],
+            "sachs": {form: found[form] for form in ("raw", "logarithms")},
+            "settings": summarise(cells),
+            "planned": len(tasks(5, list(GROUPS), [""])),
+            "errors": errors(cells),
+            "not_run": not_run(cells),
         },
     )
 

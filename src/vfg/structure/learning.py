@@ -43,9 +43,11 @@ simulated additive graphs with 30 % missing cells the distance falls until the f
 LAX = 0.4
 """Factor of the penalty for the graph that cells are drawn from: cells that are drawn without a
 true edge hide it from the next round, those drawn with a false one do little harm."""
-STARTS = 3
+STARTS = 10
 """Orders from which the search starts; the best result counts. With splines the first is that of
-the best linear graph, the others are random."""
+the best linear graph, the others are random. On 40 linear graphs of 10 and 20 nodes with 30 %
+missing cells, 3 starts ended below the score of the true graph four times, 10 and 20 once; later
+starts take a tenth of the first, since families are known."""
 EVIDENCE = 3.0
 """Nats by which the reverse of an edge must be worse for its direction to be known: odds of 20."""
 

@@ -21,6 +21,10 @@ ROWS_PER_FEATURE = 3
 RIDGE = 1e-6
 """Relative to the variance of a feature: keeps collinear parents solvable, and is far below the
 residual variances that decide."""
+LEAST_VARIANCE = 1e-4
+"""Share of a variance below which what is left of a column counts as nothing. A copy of a column,
+or a sum of others, is found once; without this bound, more and more parents fit the rounding
+errors of a table with collinear columns, and a search over 40 of them does not end."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,8 @@ class MomentScore:
     $$s(y, P) = -\frac{n}{2} \log\det \Sigma_{y \mid f(P)} - w_y \sum_{p \in P} \lambda_{yp} w_p$$
 
     for the residual covariance of the columns of y in a regression on features of its parents.
-    $w_p$ counts the features: either the encoded columns of a parent alone, or these and its
-    splines, whichever scores better. With linear features alone, graphs with the same independences
-    score the same.
+    $w_p$ counts the features: the encoded columns of a parent, and its splines if they gain. With
+    linear features alone, graphs with the same independences score the same.
 
     Args:
         moments: covariance of all features.
@@ -139,6 +142,8 @@ class MomentScore:
         self.rows, self.blocks, self.penalty = rows, tuple(blocks), penalty
         self.own = tuple(block[:width] for block, width in zip(blocks, widths, strict=True))
         self._padded = [_pad(parts) for parts in (self.own, self.blocks)]
+        self._curves = _pad([b[len(o) :] for o, b in zip(self.own, self.blocks, strict=True)])
+        self._sizes = np.array(list(map(len, self.own)))
         self._known: dict[tuple[int, tuple[int, ...]], tuple[float, tuple[bool, ...]]] = {}
 
     def family(self, node: int, parents: tuple[int, ...]) -> float:
@@ -146,81 +151,87 @@ class MomentScore:
         return self.fit_family(node, parents)[0]
 
     def fit_family(self, node: int, parents: tuple[int, ...]) -> tuple[float, tuple[bool, ...]]:
-        """The score of a family, and which parents have splines; less useful ones are dropped."""
+        """The score of a family, and which parents have splines: those that gain, best first."""
         key = node, parents
-        if key in self._known:
-            return self._known[key]
-        curved = [len(self.blocks[k]) > len(self.own[k]) for k in parents]
-        score = self._score(node, parents, curved)
-        while any(curved):
-            trials = []
-            for place in np.flatnonzero(curved):
-                fewer = [c and k != place for k, c in enumerate(curved)]
-                trials.append((self._score(node, parents, fewer), fewer))
-            best = max(trials, key=lambda pair: pair[0])
-            if best[0] < score:
-                break
-            score, curved = best
-        self._known[key] = score, tuple(curved)
+        if key not in self._known:
+            self._known[key] = self._fit_family(node, np.array(parents, dtype=int))
         return self._known[key]
 
-    def columns(self, parents: Sequence[int], curved: Sequence[bool]) -> list[Array]:
+    def _fit_family(self, node: int, parents: Array) -> tuple[float, tuple[bool, ...]]:
+        own, penalty = self.own[node], self.penalty[node, parents]
+        places, real = (part[parents] for part in self._curves)
+        curved = np.zeros(len(parents), dtype=bool)
+        while True:
+            features = self._features(parents, curved)
+            if ROWS_PER_FEATURE * len(features) > self.rows:
+                return -np.inf, tuple(curved.tolist())
+            left = real & ~curved[:, None]
+            fit, added = self._fits(own, features, places, left)
+            fits = ROWS_PER_FEATURE * (len(features) + left.sum(1)) <= self.rows
+            gains = np.where(fits, added - len(own) * penalty * left.sum(1), -np.inf)
+            if not (left.any(1) & (gains > 0.0)).any():
+                break
+            curved[gains.argmax()] = True
+        sizes = self._sizes[parents] + curved * real.sum(1)
+        return float(fit - len(own) * penalty @ sizes), tuple(curved.tolist())
+
+    def _features(self, parents: Sequence[int] | Array, curved: Sequence[bool] | Mask) -> Array:
+        """The features of all parents."""
+        return np.concatenate([np.zeros(0, dtype=int), *self.columns(parents, curved)])
+
+    def columns(self, parents: Sequence[int] | Array, curved: Sequence[bool] | Mask) -> list[Array]:
         """The features of each parent."""
         return [
             self.blocks[k] if bent else self.own[k] for k, bent in zip(parents, curved, strict=True)
         ]
 
-    def _score(self, node: int, parents: Sequence[int], curved: Sequence[bool]) -> float:
-        chosen = self.columns(parents, curved)
-        if ROWS_PER_FEATURE * sum(map(len, chosen)) > self.rows:
-            return -np.inf
-        own = self.own[node]
-        residual = self.moments[own[:, None], own]
-        if chosen:
-            features = np.concatenate(chosen)
-            # Plain indices, since np.ix_ takes longer than the small systems here.
-            cross = self.moments[features[:, None], own]
-            inner = self.moments[features[:, None], features]
-            residual = residual - cross.T @ np.linalg.solve(inner, cross)
-        cost = sum(
-            self.penalty[node, k] * len(own_features)
-            for k, own_features in zip(parents, chosen, strict=True)
-        )
-        return float(-0.5 * self.rows * _log_det(residual[None])[0] - len(own) * cost)
+    def _fits(self, own: Array, features: Array, places: Array, real: Mask) -> tuple[float, Array]:
+        """The log-likelihood of columns given features, and what further blocks of them add.
+
+        Args:
+            own: the columns.
+            features: what they are regressed on.
+            places: further features, `(blocks, features)`.
+            real: which of these count.
+        """
+        # Plain indices, since np.ix_ takes longer than the small systems here.
+        inner = self.moments[features[:, None], features]
+        weights = np.linalg.solve(inner, self.moments[features[:, None], own])
+        variance = self.moments[own[:, None], own]
+        variance = variance - self.moments[own[:, None], features] @ weights
+        fit = -0.5 * self.rows * float(_log_det(variance[None])[0])
+        added = np.zeros(len(places))
+        if not real.any():
+            return fit, added
+        rows = real.any(1)
+        places, real = places[rows], real[rows]
+        between = self.moments[features[:, None, None], places]
+        cross = self.moments[own[:, None, None], places]
+        cross = cross - np.tensordot(weights.T, between, 1)
+        inner = self.moments[places[:, :, None], places[:, None, :]] - _project(inner, between)
+        inner = np.where(real[:, :, None] & real[:, None, :], inner, np.eye(real.shape[1]))
+        own_cross = np.where(real, cross, 0.0).transpose(1, 2, 0)
+        left = variance - own_cross.transpose(0, 2, 1) @ np.linalg.solve(inner, own_cross)
+        added[rows] = -0.5 * self.rows * _log_det(left) - fit
+        return fit, added
 
     def gains(self, node: int, parents: tuple[int, ...]) -> Array:
         """What each further parent adds to the score, `(variables,)`, as far as one step tells."""
-        own = self.own[node]
-        kept = self.columns(parents, self.fit_family(node, parents)[1])
-        features = np.concatenate([np.zeros(0, dtype=int), *kept])
-        weights = np.linalg.solve(self.moments[np.ix_(features, features)], self.moments[features])
-        cross = self.moments[own] - self.moments[np.ix_(own, features)] @ weights
-        variance = cross[:, own]
-        before = -0.5 * self.rows * _log_det(variance[None])[0]
-        gains = np.full(len(self.blocks), -np.inf)
+        own, features = self.own[node], self._features(parents, self.fit_family(node, parents)[1])
         is_new = np.ones(len(self.blocks), dtype=bool)
-        is_new[[node, *parents]] = False
+        is_new[[node, *parents]] = False  # what is left of a parent is singular
+        gains = np.full(len(self.blocks), -np.inf)
         for places, real in self._padded:
-            inner = self.moments[places[:, :, None], places[:, None, :]]
-            inner = inner - np.einsum(
-                "fpi,fpj->pij", self.moments[features][:, places], weights[:, places]
-            )
-            real = real & is_new[:, None]  # what is left of a parent is singular
-            inner = np.where(real[:, :, None] & real[:, None, :], inner, np.eye(real.shape[1]))
-            own_cross = np.where(real, cross[:, places], 0.0).transpose(1, 2, 0)
-            solved = np.linalg.solve(inner, own_cross)
-            left = variance - own_cross.transpose(0, 2, 1) @ solved
-            after = -0.5 * self.rows * _log_det(left)
+            added = self._fits(own, features, places, real & is_new[:, None])[1]
             cost = self.penalty[node] * real.sum(1) * len(own)
-            fits = ROWS_PER_FEATURE * (len(features) + real.sum(1)) <= self.rows
-            gains = np.maximum(gains, np.where(fits, after - before - cost, -np.inf))
-        return np.where(is_new, gains, -np.inf)
+            fits = is_new & (ROWS_PER_FEATURE * (len(features) + real.sum(1)) <= self.rows)
+            gains = np.maximum(gains, np.where(fits, added - cost, -np.inf))
+        return gains
 
     def regression(self, node: int, parents: tuple[int, ...]) -> tuple[list[Array], Array, Array]:
         """Features of each parent, all coefficients, and the residual covariance."""
         chosen = self.columns(parents, self.fit_family(node, parents)[1])
-        features = np.concatenate([np.zeros(0, dtype=int), *chosen])
-        own = self.own[node]
+        features, own = np.concatenate([np.zeros(0, dtype=int), *chosen]), self.own[node]
         cross = self.moments[np.ix_(features, own)]
         weights = np.linalg.solve(self.moments[np.ix_(features, features)], cross)
         return chosen, weights, self.moments[np.ix_(own, own)] - cross.T @ weights
@@ -236,12 +247,19 @@ def _pad(blocks: Sequence[Array]) -> tuple[Array, Mask]:
     return places, real
 
 
+def _project(inner: Array, between: Array) -> Array:
+    """What features explain of the covariances inside of blocks, `(blocks, size, size)`."""
+    count, blocks, size = between.shape
+    solved = np.linalg.solve(inner, between.reshape(count, blocks * size)).reshape(between.shape)
+    return between.transpose(1, 2, 0) @ solved.transpose(1, 0, 2)
+
+
 def _log_det(matrices: Array) -> Array:
-    """Log-determinants of small covariances, which rounding may have made slightly negative."""
+    """Log-determinants of covariances in standard units, of variances not below the least."""
     if matrices.shape[1] == 1:
-        return np.log(np.maximum(matrices[:, 0, 0], 1e-12))
+        return np.log(np.maximum(matrices[:, 0, 0], LEAST_VARIANCE))
     values: Array = np.linalg.eigvalsh(matrices)
-    return np.asarray(np.log(np.maximum(values, 1e-12)).sum(1))
+    return np.asarray(np.log(np.maximum(values, LEAST_VARIANCE)).sum(1))
 
 
 def pair_penalties(observed: Mask, variables: Sequence[int], factor: float = 1.0) -> Array:
