@@ -29,8 +29,8 @@ ROOM = 1 / 16
 FEW = 1 << 20
 """Most entries of all hidden layers of a flow that are kept on a CPU: 4 MB in float32.
 
-Four couplings with two hidden layers of 64 and 128 rows train 8 to 10 % faster with 4 edges and 1 to
-7 % with 16; from four times as many entries on, computing them again is faster.
+Four couplings with two hidden layers of 64 and 128 rows train 8 to 10 % faster with 4 edges and 1
+to 7 % with 16; from four times as many entries on, computing them again is faster.
 """
 
 
