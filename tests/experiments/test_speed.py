@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import vfg
+from experiments.baselines.flow_libraries import BLOCKS, HIDDEN
 from experiments.benchmarks.speed import edges, steps
 from experiments.benchmarks.speed.attempts import outcome
 from experiments.benchmarks.speed.clock import Where, in_turns
@@ -62,6 +63,14 @@ def test_everything_is_repeated_five_times_however_slow():
     found = in_turns(works, torch.device("cpu"), cap=0.0)
     assert {name: len(times) for name, times in found.items()} == {"a": 5, "b": 5}
     assert min(calls.values()) >= 6
+
+
+def test_what_stacks_hold_between_the_passes_is_counted():
+    own, plain = (edges._kept(name, (64, 8, 128)) for name in ("vfg", "baddbmm"))
+    states = 64 * 128 * 8 * 4 * BLOCKS  # one state of every coupling in float32
+    assert states < own < plain / 4
+    hidden = 64 * 128 * 2 * HIDDEN * 4 * BLOCKS
+    assert hidden < plain < 2 * hidden
 
 
 def test_edges_that_were_measured_are_not_measured_again(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable
 from statistics import median
@@ -92,22 +93,37 @@ def _case(case: Case, names: list[str], where: Where) -> dict[str, Any]:
 
 
 def _kept(name: str, case: Case) -> int:
-    """Bytes that a stack keeps from its forward pass for the derivative, beside its weights."""
+    """Bytes that are held between the passes, beside weights, data and results.
+
+    What autograd saves is seen by its hooks, what a derivative of our own holds by the collector of
+    garbage, which knows every tensor of Python.
+    """
     edges, width, batch = case
     stack, x = _flow(name, edges, width), torch.zeros(edges, batch, width)
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*stack.parameters(), x)}
-    sizes: dict[int, int] = {}
+    before = _storages()
+    saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            sizes[storage.data_ptr()] = storage.nbytes()
+        saved.update(_storage(tensor))
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        held = stack(x)
-    assert held  # what is kept lives as long as the results
-    return sum(sizes.values())
+        results = stack(x)
+    held = _storages() | saved
+    own = {*before, *(address for result in results for address in _storage(result))}
+    return sum(size for address, size in held.items() if address not in own)
+
+
+def _storages() -> dict[int, int]:
+    """Bytes of all tensors that Python holds, by address."""
+    gc.collect()
+    tensors = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
+    return {address: size for one in tensors for address, size in _storage(one).items()}
+
+
+def _storage(tensor: Tensor) -> dict[int, int]:
+    storage = tensor.untyped_storage()
+    return {storage.data_ptr(): storage.nbytes()}
 
 
 def _key(case: Case, library: str, kind: str) -> dict[str, Any]:
