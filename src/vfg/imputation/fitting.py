@@ -215,8 +215,7 @@ def _fit_to_matrix(
             mechanism = replace(mechanism, reach=ends)
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
-        known = {"relations": relations, "mechanism": mechanism, "following": following}
-        return Parts(linear=linear, **known)
+        return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
