@@ -15,7 +15,7 @@ from vfg.imputation.ensemble import DISTANCES, VOTES
 from vfg.imputation.extrapolation import beyond_range, linear_share
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
-from vfg.imputation.row_mixture import RowMeans, RowMixture
+from vfg.imputation.row_mixture import MOST_DEVIATIONS, NOISE, RowMeans, RowMixture
 from vfg.imputation.stacking import KINDS
 from vfg.imputation.table_model import TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
@@ -118,9 +118,10 @@ class RowMixtureMeans(nn.Module):
         features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
         shares = (features @ get("log_weights")).softmax(1)
         expected, plain = (shares @ get("targets")).double().chunk(2, dim=1)
-        left = torch.where(observed, (scores - expected) / get("scale"), 0.0)
-        posterior = self.residual(left, observed)
-        correction = self.residual.means(posterior)[:, 0] * get("scale")
+        has_residuals = observed & (get("scale") > NOISE[0])
+        left = torch.where(has_residuals, (scores - expected) / get("scale"), 0.0)
+        predicted = self.residual.means(self.residual(left, has_residuals))[:, 0]
+        correction = predicted.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS) * get("scale")
         corrected = expected + torch.where(observed, 0.0, correction)
         known = observed & get("heard")
         variances = get("noise") + (shares @ get("doubts")).double()
