@@ -397,7 +397,8 @@ def shifts(found: Found) -> str:
         line = [table, order]
         for method in methods:
             held = case[method].get("coverage")
-            line.append(number(case[method]["mse"]) + ("" if held is None else f" ({held:.0%})"))
+            brackets = "" if held is None else f" ({held:.0%})"
+            line.append(f"{case[method]['mse']:.3g}{brackets}")
         body.append(line)
     ratios = {
         method: geometric_mean(
