@@ -19,7 +19,11 @@ Section = Callable[[Found], str]
 PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     "imputation": (
         "Results on missing cells",
-        {"imputation": imputation.imputation, "effort": imputation.effort},
+        {
+            "imputation": imputation.imputation,
+            "effort": imputation.effort,
+            "shifts": imputation.shifts,
+        },
     ),
     "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),
     "missing": (

@@ -386,3 +386,27 @@ def _growth(records: list[Found]) -> str:
     ]
     header = ["rows x columns", *(x for e in efforts for x in (f"{e}: seconds", "rows/s"))]
     return fill("imputation.growth", table=rows(header, body))
+
+
+def shifts(found: Found) -> str:
+    """Errors and coverage in rows unlike the fitted ones."""
+    cases = _by_case(found["records"], "table", "order", "seed")
+    methods = list(dict.fromkeys(record["method"] for record in found["records"]))
+    body = []
+    for (table, order, _), case in cases.items():
+        line = [table, order]
+        for method in methods:
+            held = case[method].get("coverage")
+            brackets = "" if held is None else f" ({held:.0%})"
+            line.append(f"{case[method]['mse']:.3g}{brackets}")
+        body.append(line)
+    ratios = {
+        method: geometric_mean(
+            case[method]["mse"] / min(case[base]["mse"] for base in ("mean", "ridge"))
+            for case in cases.values()
+        )
+        for method in methods
+    }
+    body.append(["relative", "", *(f"{ratio:.3f}" for ratio in ratios.values())])
+    names = ["ridge, no limits" if method == "ridge" else label(method) for method in methods]
+    return fill("imputation.shifts", table=rows(["table", "sorted by", *names], body), **found)

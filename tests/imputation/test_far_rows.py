@@ -1,9 +1,12 @@
-"""Rows far outside the data: fills stop at the observed range and lie in their intervals."""
+"""Rows far outside the data: fills follow what holds there, and lie in their intervals."""
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import vfg
+from vfg.imputation.extrapolation import fit_following, predict_from_others
 from vfg.sklearn import VFGImputer
 
 FAR = (120.0, 90.0, -60.0)
@@ -24,14 +27,38 @@ def rows_far_outside(where=FAR) -> pd.DataFrame:
     return pd.DataFrame({"a": list(where), "b": np.nan})
 
 
+def sorted_rows(kind: str, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in the order of their first column: the first 70 %, and the others."""
+    rng = np.random.default_rng(1)
+    x, noise = np.sort(rng.standard_normal(rows)), rng.standard_normal(rows)
+    y = {
+        "line": 2.0 * x + 0.3 * noise,
+        "share": 1.0 / (1.0 + np.exp(-4.0 * x - 0.3 * noise)),
+        "heavy": 0.5 * x + 0.5 * rng.standard_t(2.0, rows),
+    }
+    table = np.column_stack([x, y[kind]])
+    cut = round(0.7 * rows)
+    return table[:cut], table[cut:]
+
+
 @pytest.fixture(scope="module", params=["line", "saturation"])
-def table(request):
-    return make_table(request.param)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def table(kind):
+    return make_table(kind)
 
 
 @pytest.fixture(scope="module", params=[{"bend": False}, {"effort": "fast"}], ids=["linear", "all"])
-def imputer(request, table):
-    return VFGImputer(random_state=0, **request.param).fit(table)
+def options(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def imputer(options, table):
+    return VFGImputer(random_state=0, **options).fit(table)
 
 
 @pytest.mark.parametrize("estimate", ["mean", "median"])
@@ -44,10 +71,16 @@ def test_intervals_contain_what_is_filled_in(imputer, estimate):
     assert (filled <= high).all()
 
 
-def test_fills_keep_to_the_observed_range(imputer, table):
+def test_fills_leave_the_range_along_a_line_and_by_one_width_at_most(imputer, table, kind):
+    low, high = table["b"].min(), table["b"].max()
+    line = np.clip(1.2 * np.array(FAR) - 30.0, 2.0 * low - high, 2.0 * high - low)
     for estimate in ("mean", "median"):
         filled = imputer.set_params(estimate=estimate).transform(rows_far_outside())["b"]
-        assert filled.between(table["b"].min() - 1e-9, table["b"].max() + 1e-9).all()
+        assert filled.between(2.0 * low - high, 2.0 * high - low).all()
+        if kind == "line":
+            np.testing.assert_allclose(filled, line, atol=15.0)
+        else:
+            assert filled[:2].max() <= high + 1e-9  # where it is flat; at -60 it is steep
     imputer.set_params(estimate="mean")
 
 
@@ -58,3 +91,67 @@ def test_rows_within_the_data_draw_as_before(imputer):
     together = imputer.predict_interval(pd.concat([inside, rows_far_outside()]))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one["b"], other["b"][:3])
+
+
+def test_the_last_rows_of_a_sorted_line_are_filled_along_it(options):
+    fitted, others = sorted_rows("line")
+    imputer = VFGImputer(random_state=0, **options).fit(fitted)
+    gaps = np.column_stack([others[:, 0], np.full(len(others), np.nan)])
+    filled, drawn = imputer.transform(gaps)[:, 1], imputer.sample(gaps, 20, proper=False)[..., 1]
+    # The noise alone has 0.09; fills within the observed range had 2 and more.
+    assert np.square(filled - others[:, 1]).mean() < 0.2
+    assert np.square(drawn.mean(0) - filled).mean() < 0.05
+    low, high = (ends[:, 1] for ends in imputer.predict_interval(gaps))
+    assert ((low <= others[:, 1]) & (others[:, 1] <= high)).mean() > 0.8
+
+
+def test_a_bounded_column_stays_bounded(options):
+    table = np.random.default_rng(0).permutation(np.concatenate(sorted_rows("share")))
+    imputer = VFGImputer(random_state=0, **options).fit(table)
+    gaps = np.array([[-9.0, np.nan], [9.0, np.nan]])
+    filled, (low, high) = imputer.transform(gaps)[:, 1], imputer.predict_interval(gaps)
+    ends = table[:, 1].min(), table[:, 1].max()
+    assert ends[0] - 1e-9 <= filled[0] < 0.1
+    assert 0.9 < filled[1] <= ends[1] + 1e-9
+    assert low[:, 1].min() >= 0.0
+    assert high[:, 1].max() <= 1.05
+
+
+def test_bounds_that_are_given_are_kept_on_a_line(options):
+    fitted, _ = sorted_rows("line")
+    imputer = VFGImputer(random_state=0, bounds={1: (None, 2.0)}, **options).fit(fitted)
+    assert imputer.transform(np.array([[3.0, np.nan]]))[0, 1] <= 2.0
+
+
+def test_heavy_tails_are_filled_no_worse_than_with_means(options):
+    fitted, others = sorted_rows("heavy")
+    gaps = np.column_stack([others[:, 0], np.full(len(others), np.nan)])
+    filled = VFGImputer(random_state=0, **options).fit(fitted).transform(gaps)[:, 1]
+    errors = np.square(filled - others[:, 1]).mean()
+    assert errors < np.square(fitted[:, 1].mean() - others[:, 1]).mean()
+
+
+def test_models_that_are_saved_fill_far_rows_alike(imputer, tmp_path):
+    file = tmp_path / "model.vfg"
+    vfg.save(imputer.model_, file)
+    again = vfg.load(file).fill(rows_far_outside())
+    pd.testing.assert_frame_equal(again, imputer.transform(rows_far_outside()))
+
+
+def test_predictions_from_others_are_those_of_hidden_cells():
+    generator = torch.Generator().manual_seed(0)
+    model = vfg.GaussianVFG(vfg.Graph.star({f"x{k}": 1 for k in range(4)}, width=2))
+    loadings = torch.randn(2, 4, generator=generator)
+    table = (torch.randn(200, 2, generator=generator) @ loadings).double()
+    table = 3.0 + table + 0.1 * torch.randn(200, 4, generator=generator).double()
+    vfg.fit(model, table)
+    observed = torch.rand(200, 4, generator=generator) > 0.2
+    predicted = predict_from_others(model, table, observed)
+    for column in range(4):
+        shown = observed.clone()
+        shown[:, column] = False
+        hidden = torch.cat(list(model.infer(table, observed=shown).mean.values()), dim=1)
+        rows = observed[:, column]
+        torch.testing.assert_close(predicted[rows, column], hidden[rows, column].double())
+    follows = fit_following(model, table, observed, torch.zeros(4, dtype=torch.bool))
+    assert float(follows.min()) > 0.8

@@ -208,7 +208,8 @@ def test_means_of_parts_are_clipped_to_the_observed_range(curved, table):
     beyond = curved.linear_means(far, seen, torch.arange(4))
     assert bool(((beyond < curved.reach[0]) | (beyond > curved.reach[1]))[~seen].any())
     for row in torch.eye(5).tolist():
-        result = with_weights(curved, *row).means(far, seen)
+        model = with_weights(curved, *row)
+        result = model.stacked(far, seen, model._means_by_kind(far, seen, torch.arange(4)))
         least, most = curved.factors * curved.reach
         within = (result >= least - 1e-9) & (result <= most + 1e-9)
         assert bool(within[~seen].all())

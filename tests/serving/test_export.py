@@ -181,6 +181,10 @@ def test_every_part_of_an_ensemble_is_exported(ensemble, table):
     filler = filler_of(ensemble, steps=None)
     compare(ensemble, filler, rows, tolerance=1e-5)
     compare(ensemble, filler, rows[:1], tolerance=1e-5)
+    far = rows.assign(size=[4.0, 8.0] * (len(rows) // 2), weight=np.nan)
+    filled = ensemble.transform(far)["weight"]
+    assert filled.max() > rows["weight"].max()  # the linear model counts most there
+    compare(ensemble, filler, far, tolerance=1e-5)
 
 
 def test_weights_of_parts_that_are_left_out_go_to_the_others(ensemble):

@@ -13,6 +13,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
+from vfg.imputation.extrapolation import beyond_range, linear_share
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
     EXACT,
@@ -52,6 +53,10 @@ DRAWING_SEEDS = 1009
 
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
+BEYOND, DISTANCES = "beyond", "distances"
+"""The linear model's means beyond the observed range, and how far rows lie from similar ones."""
+FREE = "free "
+"""Before the kinds whose means are not clipped, which their draws are about."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ class Ensemble(CachedModule):
     relations: Tensor | None
     relation_noise: Tensor | None
     departures: Tensor | None
+    following: Tensor | None
+    trust: Tensor | None
     pooling: Tensor | None
     slopes: Tensor | None
     drawing: Tensor | None
@@ -150,8 +157,9 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures", "drawing"):
+        for name in ("pooling", "departures", "drawing", "trust"):
             self.register_buffer(name, getattr(combination, name))
+        self.register_buffer("following", parts.following)
         self.register_buffer("slopes", parts.mechanism.slopes)
         self.register_buffer("set_thresholds", parts.set_thresholds)
         if parts.stack is not None:
@@ -190,7 +198,7 @@ class Ensemble(CachedModule):
     def joint_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> Prediction:
         """Stacked means of every entry, and votes; observed entries are unchanged."""
         if not self.is_stacked:
-            expected = {"linear": self._linear_means(values, observed, ids)}
+            expected = self._linear_means(values, observed, ids)
         else:
             expected = self._means_by_kind(values, observed, ids)
         return self.predict(values, observed, expected)
@@ -199,24 +207,49 @@ class Ensemble(CachedModule):
         self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
-        stacked = self.stacked(values, observed, expected)
-        return self.with_trees(Prediction(stacked, expected.get(VOTES)), values, observed)
+        stacked = Prediction(self.stacked(values, observed, expected), expected.get(VOTES))
+        prediction = self.with_trees(stacked, observed)
+        means = self.towards_linear(prediction.means, expected)
+        means = self.with_relations(torch.where(observed, values, means), values, observed)
+        return replace(prediction, means=means)
 
     def stacked(self, values: Tensor, observed: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
         """Stacked means from the means by kind, without trees; observed entries are unchanged."""
         means = self.stacked_means(expected) if self.is_stacked else expected["linear"]
         return torch.where(observed, values, self.within_range(means))
 
-    def with_trees(self, stacked: Prediction, values: Tensor, observed: Tensor) -> Prediction:
-        """The second stage: means moved towards those of trees, and then to the relations."""
+    def towards_linear(self, means: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Means moved to those of the linear model, the further rows lie from the fitted ones."""
+        if self.following is None:
+            return means  # a file of an earlier version, or cells that are missing by their value
+        if self.trust is None or DISTANCES not in expected:
+            return self.within_widest_range(means + expected[BEYOND])
+        linear = self.within_widest_range(expected["linear"] + expected[BEYOND])
+        return means + linear_share(expected[DISTANCES], self.trust) * (linear - means)
+
+    def with_trees(self, stacked: Prediction, observed: Tensor) -> Prediction:
+        """The second stage: means moved towards those of trees."""
         means = stacked.means
         if self.forest is None:
-            return replace(stacked, means=self.with_relations(means, values, observed))
+            return stacked
         votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
         weights = (self.forest.weights * trust).clamp(max=1.0)
-        moved = means + weights * self.forest.step(votes, means)
-        moved = self.with_relations(torch.where(observed, means, moved), values, observed)
+        moved = torch.where(observed, means, means + weights * self.forest.step(votes, means))
         return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions)
+
+    def follow_means(
+        self,
+        draws: Tensor,
+        values: Tensor,
+        observed: Tensor,
+        expected: Mapping[str, Tensor],
+        means: Tensor,
+    ) -> Tensor:
+        """Draws `(number, rows, columns)` about stacked means, moved as the predicted means are."""
+        stacked = self.stacked(values, observed, expected)
+        moved = torch.where(observed, values, self.towards_linear(stacked, expected))
+        draws = draws + (moved - stacked)
+        return self.draws_with_trees(draws, moved, means, observed)
 
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
@@ -230,6 +263,10 @@ class Ensemble(CachedModule):
 
     def within_range(self, means: Tensor) -> Tensor:
         """Means within the usual range of their columns; all of them where there is none."""
+        return means
+
+    def within_widest_range(self, means: Tensor) -> Tensor:
+        """The same for rows unlike the fitted ones."""
         return means
 
     @property
@@ -303,8 +340,7 @@ class Ensemble(CachedModule):
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
         draws = torch.where(observed, values, self.recentre(draws, expected))
         prediction = self.predict(values, observed, expected)
-        stacked = self.stacked(values, observed, expected)
-        draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
+        draws = self.follow_means(draws, values, observed, expected, prediction.means)
         noise = self.relation_levels(number, ids, seed)
         return self.with_relations(draws, values, observed, noise), prediction
 
@@ -344,10 +380,11 @@ class Ensemble(CachedModule):
 
     def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
         """The average means of the row mixtures."""
-        plain, corrected, votes = zip(
+        plain, corrected, votes, distances = zip(
             *(one.means(values, observed, ids) for one in self.row_mixture_models), strict=True
         )
-        return RowMeans(self.average(plain), self.average(corrected), sum(votes) / len(votes))
+        means, number = (self.average(plain), self.average(corrected)), len(votes)
+        return RowMeans(*means, sum(votes) / number, sum(distances) / number)
 
     @cached_property
     def linear_means(self) -> MeanFunction:
@@ -368,7 +405,7 @@ class Ensemble(CachedModule):
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
             if share > 0:
-                pooled = pooled + share * expected[kind]
+                pooled = pooled + share * expected.get(FREE + kind, expected[kind])
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
             pooled = pooled + shares[3] * (plain + used * (corrected - plain))
@@ -423,13 +460,18 @@ class Ensemble(CachedModule):
         if "mixtures" in kinds:
             run = map_in_threads if padded else map
             each = run(lambda x: x.means(values, observed, ids, padded=padded), self.mixture_models)
-            by_kind["mixtures"] = self.average(list(each))
+            tables = list(each)
+            by_kind["mixtures"] = self.average(tables)
+            if drawing and self.following is not None:
+                by_kind[FREE + "mixtures"] = sum(tables[1:], tables[0]) / len(tables)
         if "linear" in kinds:
-            by_kind["linear"] = self._linear_means(values, observed, ids, padded=padded)
+            by_kind.update(self._linear_means(values, observed, ids, padded=padded))
         if KINDS[3] in kinds:
-            kinds_and_votes = (*KINDS[3:], VOTES)
+            names = (*KINDS[3:], VOTES, DISTANCES)
             means = self.neighbour_means(values, observed, ids)
-            by_kind.update(zip(kinds_and_votes, means, strict=True))
+            by_kind.update(zip(names, means, strict=True))
+            if KINDS[3] not in self.used_kinds():
+                del by_kind[DISTANCES]  # so that means are the same with and without draws
         return by_kind
 
     def _member_means(
@@ -459,13 +501,18 @@ class Ensemble(CachedModule):
 
     def _linear_means(
         self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool = True
-    ) -> Tensor:
+    ) -> dict[str, Tensor]:
+        """Means within the observed range, and what lies beyond it."""
         if padded:
             means = self.linear_means(values, observed, ids)
         else:
             assert self.linear is not None
             means = concat_leaves(self.linear.infer(values, observed=observed, padded=False).mean)
-        return means.clamp(*self.reach) if self.is_stacked else means
+        inner = means.clamp(*self.reach) if self.is_stacked else self.within_range(means)
+        if self.following is None:
+            return {"linear": inner}
+        beyond = beyond_range(means, inner, self.following)
+        return {"linear": inner, BEYOND: beyond, FREE + "linear": means}
 
 
 @dataclass(frozen=True)
@@ -531,9 +578,8 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-        if model.forest is not None:
-            stacked = model.stacked(self.values, self.observed, self.expected)
-            draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)
+        rows = self.values, self.observed, self.expected
+        draws = model.follow_means(draws, *rows, self.means().means)
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 

@@ -29,6 +29,7 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
+from vfg.imputation.extrapolation import fit_following, furthest_ends
 from vfg.imputation.missingness import find_mechanism, find_reach
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
@@ -55,6 +56,7 @@ from vfg.imputation.stacking import (
     fit_stacking,
     gain_towards_linear,
     held_out_rows,
+    observed_range,
 )
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, fit_weights, grow_forest
@@ -205,10 +207,15 @@ def _fit_to_matrix(
             weights=weights,
         )  # fmt: skip
         reach = find_reach(linear, values, observed, mechanism.slopes, settings.seed)
-        mechanism = replace(mechanism, reach=reach)
+        mechanism, following = replace(mechanism, reach=reach), None
+        if mechanism.slopes is None:
+            table = values, observed, unordered
+            following = fit_following(linear, *table, weights, settings.seed)
+            ends = furthest_ends(following, observed_range(values, observed))
+            mechanism = replace(mechanism, reach=ends)
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations, mechanism=mechanism)
+        return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
     plan = make_plan(
         *values.shape,
         effort=settings.effort,
@@ -241,7 +248,7 @@ def _fit_to_matrix(
         relations=relations,
         weights=weights,
     )
-    parts.linear, parts.mechanism = linear, mechanism
+    parts.linear, parts.mechanism, parts.following = linear, mechanism, following
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
     trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
     _fit_second_stage(parts, graph, matrix, categories, own, few_valued, trees, settings.seed)

@@ -155,8 +155,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Observed cells come back bit for bit, and rows do not influence each other. A row without
     observed cells is filled with the means without evidence. Filled numbers stay within the
-    observed range. Categories that were not seen in fitting are kept and are not used as evidence.
-    Evidence beyond ten standard deviations counts as ten.
+    observed range; in rows unlike the fitted ones they may leave it, by its width at most, where
+    the column follows the linear model at that end. Categories that were not seen in fitting are
+    kept and are not used as evidence. Evidence beyond ten standard deviations counts as ten.
 
     None for a size leaves it to the shape of the table.
 
@@ -431,8 +432,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every missing value.
 
-        An interval contains what `transform` fills in. Fills stop at the observed range, intervals
-        of rows far outside the data do not: they reach from there to what is predicted. Observed
+        An interval contains what `transform` fills in. Where fills stop at the observed range,
+        intervals of rows far outside the data do not: they reach to what is predicted. Observed
         cells are their own ends. Columns of categories have the category that `transform`
         fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
         position of a row in X; those of a linear model alone are closed forms.

@@ -158,7 +158,7 @@ class MissingCells:
             return model.fills(*table, self.ids)
         prediction = model.predictions(*table, self.ids)
         # Ranges are left by the tilt alone, not by predictions.
-        moved = (model.within_range(prediction.means) + self.tilt.shift).clamp(*model.tilted_range)
+        moved = (model.within_range(prediction.means) + self.tilt.shift).clamp(*model.widest_range)
         moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
         estimates = model.point_estimates(*table, replace(prediction, means=moved))
         return model.at_values(estimates, self.observed, fills=True)

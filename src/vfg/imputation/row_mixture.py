@@ -66,6 +66,7 @@ class RowMeans(NamedTuple):
     plain: Tensor  # the mean over similar rows
     corrected: Tensor  # the same plus the prediction of the linear model of the residuals
     votes: Tensor  # shares of categories among similar rows, (rows, categories of all columns)
+    distances: Tensor  # of rows from the mean of similar rows, (rows, 1); see `extrapolation`
 
 
 class Labels(NamedTuple):
@@ -136,15 +137,18 @@ class RowMixture(CachedModule):
         none.
         """
         scores = self.ranks(values.double())
-        expected, plain = torch.empty_like(scores), torch.empty_like(scores)
+        expected, plain, doubts = (torch.empty_like(scores) for _ in range(3))
         votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
             means = (tile.shares @ self._targets)[tile.places].double()
             expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+            doubts[tile.rows] = (tile.shares @ self.doubts)[tile.places].double()
             if self.sizes:
                 votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
-        corrected = expected + self._correction(scores - expected, observed, ids)
-        return RowMeans(plain, self.ranks.inverse(corrected), votes)
+        left = scores - expected
+        corrected = expected + self._correction(left, observed, ids)
+        distances = self._distances(left, doubts, observed)
+        return RowMeans(plain, self.ranks.inverse(corrected), votes, distances)
 
     def samples(
         self,
@@ -253,6 +257,16 @@ class RowMixture(CachedModule):
         self.forget()
 
     # Private.
+
+    def _distances(self, left: Tensor, doubts: Tensor, observed: Tensor) -> Tensor:
+        """Mean squares of the residuals of observed cells over their variances, `(rows, 1)`."""
+        known = (observed & self.heard).double()
+        total, number = torch.zeros_like(known[:, :1]), torch.zeros_like(known[:, :1])
+        squares = known * left.square() / (self.noise + doubts)
+        for column in range(squares.shape[1]):
+            # One by one, since the bits of sums depend on the shape.
+            total, number = total + squares[:, [column]], number + known[:, [column]]
+        return total / number.clamp(min=1.0)
 
     def _correction(self, left: Tensor, observed: Tensor, ids: Tensor) -> Tensor:
         """Predicted residuals of missing cells, given those of observed ones.

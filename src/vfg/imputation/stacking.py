@@ -26,6 +26,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
+from vfg.imputation.extrapolation import ensemble_trust
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
@@ -87,6 +88,9 @@ about 20 cells of the glass table was too small, and cost 2 % of squared error."
 FEWEST_CELLS_OF_COVERAGE = 20
 """The fewest held-out cells of a column that show whether its draws hold them: a share of a tenth
 then has a standard error of 0.07."""
+TRUST_PRIOR = 20.0
+"""Weight of all columns in what one column says about the linear model, in cells of the usual
+error: about as many as small tables have held-out cells of a column."""
 LEAST_USE = 0.1
 """By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
@@ -221,6 +225,7 @@ class Stacking:
     useful: Tensor | None = None  # which relations predict held-out cells better than the parts
     drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
     error: float | None = None  # root mean squared error at held-out cells, in deviations
+    trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -244,6 +249,7 @@ class Parts:
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
+    following: Tensor | None = None  # of the linear model at the ends of ranges, (2, columns)
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
@@ -359,7 +365,19 @@ def fit_stacking(
     useful = _useful_relations(parts.relations, held_out, combined, factors)
     number_held = float(sum(one.counted.sum() for one in held_out))
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
-    return Stacking(combined, factors, spread, reach, pooling, departures, useful, drawing, error)
+    trust = None
+    if parts.linears is not None:
+        trust = _trust(total, errors, number_held)
+        trust[[place for column in categories for place in column.places]] = torch.inf
+    learned = combined, factors, spread, reach, pooling, departures, useful, drawing, error, trust
+    return Stacking(*learned)
+
+
+def _trust(total: Sums, errors: Tensor, cells: float) -> Tensor:
+    """Trust in the ensemble far from the fitted rows, by column, from errors of the ensemble."""
+    place = KINDS.index("linear")
+    linear = total.xx - 2.0 * total.xp[place] + total.pp[place, place]
+    return ensemble_trust(linear, errors, TRUST_PRIOR * float(errors.sum()) / max(cells, 1.0))
 
 
 def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -128,7 +128,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "tilted_range",
+        "widest_range",
         "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
@@ -1049,13 +1049,18 @@ class TableModel(Ensemble):
         return self._ends("floor", "ceiling")
 
     @cached_property
-    def tilted_range(self) -> Tensor:
-        """The same of cells that are missing by their value, `(2, columns)`."""
+    def widest_range(self) -> Tensor:
+        """The same of cells missing by their value, and of rows unlike the fitted ones."""
         ends = self._ends("low_reach", "high_reach")
-        return torch.where(ends.isinf(), self.usual_range, ends)
+        low, high = torch.where(ends.isinf(), self.usual_range, ends)
+        # Ranges that were widened later may contain these.
+        return torch.stack([low.minimum(self.usual_range[0]), high.maximum(self.usual_range[1])])
 
     def within_range(self, means: Tensor) -> Tensor:
         return means.clamp(*self.usual_range.to(means.device))
+
+    def within_widest_range(self, means: Tensor) -> Tensor:
+        return means.clamp(*self.widest_range.to(means.device))
 
     def _ends(self, *names: str) -> Tensor:
         """Two attributes of every column of numbers, standardised, `(2, columns)`."""
@@ -1103,6 +1108,8 @@ class TableModel(Ensemble):
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
+            **({} if self.trust is None else {"trust": True}),
+            **({} if self.following is None else {"following": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
             **({} if self.set_thresholds is None else {"sets": len(self.set_thresholds)}),
@@ -1126,7 +1133,9 @@ class TableModel(Ensemble):
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
-        slopes = torch.zeros(len(columns), dtype=torch.float64)
+        slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
+        if "trust" in description:
+            combination = replace(combination, trust=slopes.clone())
         sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
@@ -1136,6 +1145,7 @@ class TableModel(Ensemble):
             forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
+            following=both_ends if "following" in description else None,
             mechanism=Mechanism(slopes if description.get("slopes") else None),
             set_thresholds=sets if "sets" in description else None,
         )

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
-from vfg.imputation.ensemble import VOTES
+from vfg.imputation.ensemble import DISTANCES, VOTES
+from vfg.imputation.extrapolation import beyond_range, linear_share
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
-from vfg.imputation.row_mixture import RowMeans, RowMixture
+from vfg.imputation.row_mixture import MOST_DEVIATIONS, NOISE, RowMeans, RowMixture
 from vfg.imputation.stacking import KINDS
 from vfg.imputation.table_model import TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
@@ -102,6 +103,9 @@ class RowMixtureMeans(nn.Module):
                 "targets": mixture._targets,
                 "votes": mixture._vote_targets,
                 "scale": mixture.scale,
+                "noise": mixture.noise.double(),
+                "doubts": mixture.doubts,
+                "heard": mixture.heard,
             }
         for name, array in arrays.items():
             self.register_buffer(name, array.detach().cpu())
@@ -114,11 +118,16 @@ class RowMixtureMeans(nn.Module):
         features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
         shares = (features @ get("log_weights")).softmax(1)
         expected, plain = (shares @ get("targets")).double().chunk(2, dim=1)
-        left = torch.where(observed, (scores - expected) / get("scale"), 0.0)
-        posterior = self.residual(left, observed)
-        correction = self.residual.means(posterior)[:, 0] * get("scale")
+        has_residuals = observed & (get("scale") > NOISE[0])
+        left = torch.where(has_residuals, (scores - expected) / get("scale"), 0.0)
+        predicted = self.residual.means(self.residual(left, has_residuals))[:, 0]
+        correction = predicted.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS) * get("scale")
         corrected = expected + torch.where(observed, 0.0, correction)
-        return RowMeans(plain, self.values(corrected), self._votes(shares))
+        known = observed & get("heard")
+        variances = get("noise") + (shares @ get("doubts")).double()
+        squares = torch.where(known, (scores - expected).square() / variances, 0.0)
+        distances = squares.sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
+        return RowMeans(plain, self.values(corrected), self._votes(shares), distances)
 
     def _votes(self, shares: Tensor) -> Tensor:
         if not self.sizes:
@@ -335,7 +344,7 @@ class Filler(nn.Module):
             return  # every column has one value or none
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
-        self.register_buffer("tilted_range", model.tilted_range)
+        self.register_buffer("widest_range", model.widest_range)
         self._set_values(model)
         self._set_categories(model, kinds)
 
@@ -353,7 +362,8 @@ class Filler(nn.Module):
         votes = model.pooling is not None and KINDS[3] in kinds
         self.stacked, self.weights = model.is_stacked, weights.tolist()
         used = used if self.stacked else set()
-        for name in ("factors", "reach", "departures") if self.stacked else ():
+        names = ("factors", "reach", "departures") if self.stacked else ()
+        for name in (*names, "trust", "following"):
             buffer = getattr(model, name)
             self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
         self.members = None
@@ -420,7 +430,7 @@ class Filler(nn.Module):
         means, votes, trees = self._predict(values, observed, linear)
         shift = self._shift(posterior, observed)
         if shift is not None:
-            moved = (self._within_range(means) + shift).clamp(*self.get_buffer("tilted_range"))
+            moved = (self._within_range(means) + shift).clamp(*self.get_buffer("widest_range"))
             means = self._follow(torch.where(observed, values, moved), values, observed)
         codes = self._categories(means, posterior, votes, trees)
         estimates = self.at_filled_values(means, observed)
@@ -445,7 +455,22 @@ class Filler(nn.Module):
             weights = (self.forest.forest.weights * trust).clamp(max=1.0)
             moved = means + weights * self.forest.forest.step(votes, means)
             means, trees = torch.where(observed, means, moved), (votes, trust)
+        means = torch.where(observed, values, self._towards_linear(means, linear, expected))
         return self._follow(means, values, observed), expected.get(VOTES), trees
+
+    def _towards_linear(
+        self, means: Tensor, linear: Tensor, expected: Mapping[str, Tensor]
+    ) -> Tensor:
+        """As in `Ensemble`."""
+        trust, following = (cast("Tensor | None", x) for x in (self.trust, self.following))
+        if following is None:
+            return means
+        inner = expected["linear"] if self.stacked else self._within_range(linear)
+        beyond, ends = beyond_range(linear, inner, following), self.get_buffer("widest_range")
+        if trust is None or DISTANCES not in expected:
+            return (means + beyond).clamp(*ends)
+        linear = (inner + beyond).clamp(*ends)
+        return means + linear_share(expected[DISTANCES], trust) * (linear - means)
 
     def _by_kind(self, values: Tensor, observed: Tensor, linear: Tensor) -> dict[str, Tensor]:
         expected = {"linear": linear.clamp(*self.get_buffer("reach"))} if self.stacked else {}
@@ -458,6 +483,7 @@ class Filler(nn.Module):
             expected[KINDS[3]] = self._average([one.plain for one in several])
             expected[KINDS[4]] = self._average([one.corrected for one in several])
             expected[VOTES] = torch.stack([one.votes for one in several]).mean(0)
+            expected[DISTANCES] = torch.stack([one.distances for one in several]).mean(0)
         return expected
 
     def _stack(self, expected: Mapping[str, Tensor]) -> Tensor:

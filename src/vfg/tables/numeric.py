@@ -141,8 +141,8 @@ class NumericEncoding(ColumnEncoding):
     cells crowd, as those of a bounded quantity do, draws end as far beyond these as these lie
     apart; else they do not change a sign that all cells have. None means no end.
 
-    Where cells are missing by their value, and most of them are expected beyond the observed range,
-    they are filled up to the reach.
+    Cells are filled up to the reach where most are missing by their value and expected beyond the
+    observed range, and in rows unlike the fitted ones if cells follow the linear model at its end.
 
     A few-valued column has `values`, those that occur; `fills_values` says whether its cells are
     filled with these, rather than with means.

@@ -1,0 +1,172 @@
+r"""Rows unlike the fitted ones: what is filled moves from the ensemble to the linear model.
+
+Mixtures and row mixtures describe the fitted rows; far from these they predict anything. A row lies
+$d = \tfrac1{|o|} \sum_{j \in o} (x_j - \bar m_j)^2 / (h_j^2 + \bar v_j)$ from the means $\bar m$
+of the fitted rows that a row mixture of noise $h$ finds similar, whose missing cells have the
+variances $\bar v$: below one for most rows like the fitted ones.
+Let $S$ be the ensemble's mean, $\ell$ the linear model's, clipped to the observed range, and $e$
+what the clipping cut off. A cell is filled with
+
+$$S + s\,(\ell + g e - S), \qquad s = \frac{(d - 1)_+}{(d - 1)_+ + \kappa \rho^2}.$$
+
+$\rho$ says how many times as large as the ensemble's the squared errors of the linear model are at
+held-out cells of the column: where it says little, it is not trusted far out either. $g$ says how
+far the cells of a column follow their linear prediction at this end of its range. It is the slope
+$b$ of cells on what the linear model predicts from the rest of their rows, among the outermost
+predictions, shrunk to 1 by its standard error: $g = b + (1 - b) s_b^2 / (s_b^2 + \sigma^2)$,
+between 0 and 1. A slope below one half is none: the relation bends, or the column has an end there.
+Cells are filled at most one width of the observed range beyond it, within their bounds.
+
+Where row mixtures have no say, as in the linear model alone, a cell is filled with $S + g e$.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vfg.gaussian import GaussianVFG
+from vfg.gaussian.parameters import factors_of
+from vfg.training.losses import draw_rows
+
+TRUST = 2.0
+"""κ: the distance beyond one at which the linear model counts half where it predicts as well as the
+ensemble. Seven tables for tuning, fitted on the first 70 % of the rows along a principal component
+or a column: squared errors of the others are 0.854, 0.857 and 0.864 of those without this rule for
+1, 2 and 4; on random rows 1.003, 1.002 and 1.000. With ρ instead of its square, rows on the other
+branch of a parabola have twice the error."""
+OUTERMOST = 0.2
+"""The share of cells from which the slope at an end is estimated; 0.1 and 0.3 were as good."""
+FEWEST = 10
+"""The fewest cells for a slope; columns with less than twice as many stay within their range."""
+PRIOR = 0.2
+"""σ: how far a slope deviates from 1, a priori. On 70 rows of a straight line, cut off where most
+rows lie, a fill has 0.12 of the error of one that stays within the range; with 0.3 it has 0.2."""
+LEAST = 0.5
+"""Slopes below this count as 0, so that bounded columns keep their ends."""
+WIDTHS = 1.0
+"""How far beyond the observed range cells are filled, in widths of it: half of it cost up to 50 %
+on two of the tables above."""
+ROWS = 1000
+"""The most rows that slopes are estimated from."""
+NUMBERS = 2**22
+"""Entries of matrices that are inverted at once, about."""
+
+
+def linear_share(distances: Tensor, trust: Tensor) -> Tensor:
+    """How much the linear model counts, `(rows, columns)`, from distances `(rows, 1)`.
+
+    `trust` is that in the ensemble, by column; infinite where it alone counts.
+
+    Example:
+        >>> linear_share(torch.tensor([[0.7], [3.0]]), torch.tensor([2.0, torch.inf])).tolist()
+        [[0.0, 0.0], [0.5, 0.0]]
+    """
+    beyond = (distances - 1.0).clamp(min=0.0)
+    return beyond / (beyond + trust)
+
+
+def beyond_range(means: Tensor, inner: Tensor, following: Tensor) -> Tensor:
+    """The part of what clipping cut off that is followed: $g e$; `following` is `(2, columns)`."""
+    cut = means - inner
+    return torch.where(cut < 0.0, following[0], following[1]) * cut
+
+
+@torch.no_grad()
+def fit_following(
+    linear: GaussianVFG,
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    weights: Tensor | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """How far cells follow the linear model at the ends of their columns, g, `(2, columns)`."""
+    most = min(ROWS, max(2 * FEWEST, NUMBERS // values.shape[1] ** 2))
+    rows = draw_rows(observed.any(1), most, seed)
+    cells, known = values[rows].double(), observed[rows]
+    often = torch.ones(len(rows)).double() if weights is None else weights[rows].double()
+    predicted = predict_from_others(linear, cells, known)
+    following = torch.zeros(2, values.shape[1], dtype=torch.float64)
+    for column in (~unordered).nonzero()[:, 0].tolist():
+        own = known[:, column] & (often > 0.0)
+        x, y, w = predicted[own, column], cells[own, column], often[own]
+        if len(x) >= 2 * FEWEST:
+            number = max(FEWEST, round(OUTERMOST * len(x)))
+            order = x.argsort(stable=True)
+            for side, some in enumerate((order[:number], order[-number:])):
+                following[side, column] = shrunk_slope(x[some], y[some], w[some])
+    return following
+
+
+def shrunk_slope(x: Tensor, y: Tensor, weights: Tensor) -> float:
+    """The slope of y on x, nearer to 1 the less certain it is; 0 below `LEAST`, at most 1.
+
+    Example:
+        >>> x = torch.linspace(0.0, 1.0, 11)
+        >>> [shrunk_slope(x, slope * x, torch.ones(11)) for slope in (2.0, 0.1)]
+        [1.0, 0.0]
+    """
+    share = weights / weights.sum()
+    left, right = x - share @ x, y - share @ y
+    square = float(share @ left.square())
+    if square < 1e-12:
+        return 1.0
+    slope = float(share @ (left * right)) / square
+    rest = float(share @ (right - slope * left).square())
+    variance = rest / square / (len(x) - 2)
+    shrunk = slope + (1.0 - slope) * variance / (variance + PRIOR**2)
+    return min(shrunk, 1.0) if shrunk >= LEAST else 0.0
+
+
+def predict_from_others(linear: GaussianVFG, values: Tensor, observed: Tensor) -> Tensor:
+    """What a linear model predicts for observed cells from the others of their rows.
+
+    With the precision matrix $Q$ of the observed cells it is $x_j - (Q (x - m))_j / Q_{jj}$. Other
+    entries are means.
+    """
+    factors = factors_of(linear.structure, linear.linear.values())
+    loadings, offsets, scales = (part[0].detach().cpu().double() for part in factors[1:])
+    location, scale = (x.cpu() for x in (linear.scaling.location, linear.scaling.scale))
+    covariance = loadings @ loadings.mT + torch.diag(scales.square())
+    left = torch.where(observed, (values - location) / scale - offsets, 0.0)
+    change = torch.zeros_like(left)
+    for rows in torch.arange(len(left)).split(max(1, NUMBERS // left.shape[1] ** 2)):
+        known = observed[rows].double()
+        both = known[:, :, None] * known[:, None, :]
+        # Missing cells are independent ones, which change nothing.
+        inverse = torch.linalg.inv(covariance * both + torch.diag_embed(1.0 - known))
+        pulls = (inverse @ left[rows][..., None])[..., 0]
+        change[rows] = pulls / inverse.diagonal(dim1=1, dim2=2)
+    return (left - change + offsets) * scale + location
+
+
+def furthest_ends(following: Tensor, observed_range: Tensor) -> Tensor:
+    """The ends `(2, columns)` of what is filled; nan where that is the observed range.
+
+    Example:
+        >>> ends = furthest_ends(torch.tensor([[0.0], [1.0]]), torch.tensor([[-1.0], [3.0]]))
+        >>> ends.tolist()
+        [[nan], [7.0]]
+    """
+    width = WIDTHS * (observed_range[1] - observed_range[0])
+    ends = observed_range + width * torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    return torch.where(following > 0.0, ends, math.nan)
+
+
+def ensemble_trust(linear: Tensor, ensemble: Tensor, prior: float) -> Tensor:
+    """Trust in the ensemble, $κ ρ^2$ by column, from sums of squared errors at held-out cells.
+
+    The ratio of all columns together counts like errors of the size `prior`.
+
+    Example:
+        >>> errors = torch.tensor([1e6, 1e6]), torch.tensor([1e6, 5e5])
+        >>> [round(x, 2) for x in ensemble_trust(*errors, prior=1.0).tolist()]
+        [2.0, 8.0]
+    """
+    linear, ensemble = linear.clamp(min=0.0), ensemble.clamp(min=0.0)
+    common = linear.sum() / ensemble.sum().clamp(min=1e-9)
+    ratio = (linear + prior * common) / (ensemble + prior).clamp(min=1e-9)
+    return TRUST * ratio.clamp(min=1.0).square()
