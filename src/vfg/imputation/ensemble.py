@@ -30,6 +30,7 @@ from vfg.imputation.stacking import (
     corrected_share,
     drawing_shares,
     member_means,
+    sharpen,
 )
 from vfg.imputation.trees import Forest
 from vfg.inference.calibration import noise_scale
@@ -48,7 +49,8 @@ DRAWS = 60
 interval are then the third draws from either side. Time grows in proportion to their number."""
 DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
-
+DEVIATION_DRAWS = 60
+"""Draws that tell the deviation of an entry, on which their width depends."""
 
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
@@ -122,6 +124,7 @@ class Ensemble(CachedModule):
     slopes: Tensor | None
     drawing: Tensor | None
     set_thresholds: Tensor | None
+    sharpness: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -149,7 +152,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures", "drawing"):
+        for name in ("pooling", "departures", "drawing", "sharpness"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("slopes", parts.mechanism.slopes)
         self.register_buffer("set_thresholds", parts.set_thresholds)
@@ -297,10 +300,11 @@ class Ensemble(CachedModule):
             draws = self.with_relations(draws, values, observed, noise)
             return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
-        draws = values.new_empty(number, *values.shape, dtype=torch.float64)
-        for part, own in self.draws_by_part(number).items():
+        made = self.draws_made(number)
+        draws = values.new_empty(made, *values.shape, dtype=torch.float64)
+        for part, own in self.draws_by_part(made).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
-        draws = torch.where(observed, values, self.recentre(draws, expected))
+        draws = torch.where(observed, values, self.recentre(draws, expected)[:number])
         prediction = self.predict(values, observed, expected)
         stacked = self.stacked(values, observed, expected)
         draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
@@ -371,7 +375,15 @@ class Ensemble(CachedModule):
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
             pooled = pooled + shares[3] * (plain + used * (corrected - plain))
-        return self.stacked_means(expected) + self.spread * (drawn - pooled)
+        apart = drawn - pooled
+        if self.sharpness is not None:
+            deviations = apart[:DEVIATION_DRAWS].square().mean(0).sqrt()
+            apart = apart * sharpen(deviations, self.sharpness)
+        return self.stacked_means(expected) + self.spread * apart
+
+    def draws_made(self, number: int) -> int:
+        """How many draws parts make for a number of draws: enough to know how wide they are."""
+        return number if self.sharpness is None else max(number, DEVIATION_DRAWS)
 
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
@@ -517,8 +529,9 @@ class FewRows:
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
         """Joint draws of a single row, `(number, 1, columns)`."""
-        model, draws = self.model, self.values.new_empty(number, *self.values.shape)
-        by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
+        model, made = self.model, self.model.draws_made(number)
+        draws = self.values.new_empty(made, *self.values.shape)
+        by_part, ids = model.draws_by_part(made), torch.tensor([row_id])
         by_members = {part: own for part, own in by_part.items() if part < len(model.members)}
         if by_members:
             most = max(len(own) for own in by_members.values())
@@ -529,7 +542,8 @@ class FewRows:
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
+        draws = model.recentre(draws, self.expected)[:number]
+        draws = torch.where(self.observed, self.values, draws)
         if model.forest is not None:
             stacked = model.stacked(self.values, self.observed, self.expected)
             draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)

@@ -1056,6 +1056,7 @@ class TableModel(Ensemble):
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
+            **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
             **({} if self.set_thresholds is None else {"sets": len(self.set_thresholds)}),
@@ -1076,6 +1077,9 @@ class TableModel(Ensemble):
             combination = replace(combination, departures=limits)
         if "drawing" in description:
             combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
+        if "sharpness" in description:
+            sharpness = torch.ones(len(columns), dtype=torch.float64)
+            combination = replace(combination, sharpness=sharpness)
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
