@@ -13,6 +13,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
+from vfg.imputation.limits import keep_within_limits, levels_by_rank, levels_of_ranks
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
     EXACT,
@@ -304,12 +305,47 @@ class Ensemble(CachedModule):
         draws = values.new_empty(made, *values.shape, dtype=torch.float64)
         for part, own in self.draws_by_part(made).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
-        draws = torch.where(observed, values, self.recentre(draws, expected)[:number])
         prediction = self.predict(values, observed, expected)
-        stacked = self.stacked(values, observed, expected)
-        draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
+        draws = self.finish_draws(draws, values, observed, expected, prediction)[:number]
         noise = self.relation_levels(number, ids, seed)
         return self.with_relations(draws, values, observed, noise), prediction
+
+    def finish_draws(
+        self,
+        drawn: Tensor,
+        values: Tensor,
+        observed: Tensor,
+        expected: Mapping[str, Tensor],
+        prediction: Prediction,
+    ) -> Tensor:
+        """Draws of parts, moved to what the ensemble predicts and kept within limits."""
+        draws = torch.where(observed, values, self.recentre(drawn, expected))
+        stacked = self.stacked(values, observed, expected)
+        draws = self.draws_with_trees(draws, stacked, prediction.means, observed)
+        return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
+
+    def draws_within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+        """Draws of cells within the open limits of their columns; files of earlier versions cut."""
+        limits = self.open_limits.to(draws.device)
+        chosen = limits.isfinite().any(0).nonzero()[:, 0]
+        if self.sharpness is None or not len(chosen):
+            return draws
+        own, centres, ends = draws[..., chosen], means[:, chosen], limits[:, chosen]
+        known = own[:DEVIATION_DRAWS].sort(0).values
+        passes = (known[0] <= ends[0]) | (known[-1] >= ends[1])
+        if not bool(passes.any()):
+            return draws
+        moments = levels_by_rank(own, known), centres, known.std(0)
+        kept, grid = draws.clone(), levels_of_ranks(len(known))
+        kept[..., chosen] = keep_within_limits(own, *moments, known[[0, -1]], ends, grid)
+        return kept
+
+    @property
+    def open_limits(self) -> Tensor:
+        """The least and the greatest value that no cell attains, infinite for none."""
+        ends = torch.full_like(self.reach, torch.inf)
+        ends[0] = -torch.inf
+        return ends
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -542,11 +578,8 @@ class FewRows:
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        draws = model.recentre(draws, self.expected)[:number]
-        draws = torch.where(self.observed, self.values, draws)
-        if model.forest is not None:
-            stacked = model.stacked(self.values, self.observed, self.expected)
-            draws = model.draws_with_trees(draws, stacked, self.means().means, self.observed)
+        rows = self.values, self.observed, self.expected
+        draws = model.finish_draws(draws, *rows, self.means())[:number]
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 

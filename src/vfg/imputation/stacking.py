@@ -748,9 +748,7 @@ def fit_sharpness(errors: Tensor, deviations: Tensor, columns: Tensor) -> Tensor
     return candidates[best if logs[best] > logs[-1] + SHARPNESS_MARGIN else -1]
 
 
-def sharpness_of(
-    spread: Tensor, sharpness: Tensor, deviations: Tensor, columns: Tensor
-) -> Tensor:
+def sharpness_of(spread: Tensor, sharpness: Tensor, deviations: Tensor, columns: Tensor) -> Tensor:
     """The sharpness of columns that does what a common one and factors below 1 do.
 
     It gives draws of deviations `(cells,)` the same mean square, as far as it can without more than

@@ -124,7 +124,8 @@ class TableModel(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
-        "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
+        "_held", "_leaf_names", "category_sections", "priors", "limits", "open_limits",
+        "usual_range",
         "tilted_range",
         "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
@@ -995,6 +996,16 @@ class TableModel(Ensemble):
     def limits(self) -> Tensor:
         """The least and the greatest value that draws have, `(2, columns)`."""
         return self._ends("least", "greatest")
+
+    @cached_property
+    def open_limits(self) -> Tensor:  # type: ignore[override]
+        """The same of columns with one limit, if no observed cell attains it; else infinite."""
+        ends, reached = self.limits.clone(), self._ends("lowest", "highest")
+        is_open = torch.stack([ends[0] < reached[0], ends[1] > reached[1]]) & ends.isfinite()
+        is_open &= ~ends.isfinite().all(0)
+        is_open[:, list(self.few_valued)] = False
+        infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=ends.dtype).expand_as(ends)
+        return torch.where(is_open, ends, infinite)
 
     @cached_property
     def usual_range(self) -> Tensor:
