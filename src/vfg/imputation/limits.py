@@ -15,8 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-LEAST_MEAN = 0.05
-"""The least distance of a mean from the limit, in deviations of the draws."""
+LEAST_MEAN = 0.2
+"""The least distance of a mean from the limit, in deviations of the draws: with 0.05, 4 % of the
+draws of a linear model of lognormal columns were below a hundredth of the median."""
 
 
 def keep_within_limits(
@@ -69,7 +70,8 @@ def _lognormal(levels: Tensor, means: Tensor, deviations: Tensor, grid: Sequence
     variance = (spread / centre).square().log1p()
     scale = (0.5 * variance).exp()
     if grid:
-        scale = sum((variance.sqrt() * level).exp() for level in grid) / len(grid)
+        exponents = [(variance.sqrt() * level).exp() for level in grid]
+        scale = torch.stack(exponents).mean(0)
     return centre * (variance.sqrt() * levels).exp() / scale
 
 
@@ -93,4 +95,5 @@ def levels_of_ranks(number: int) -> list[float]:
 
 
 def _level_of_rank(ranks: Tensor, number: int) -> Tensor:
-    return torch.special.ndtri((ranks + 0.5) / (number + 1.0))
+    levels: Tensor = torch.special.ndtri((ranks + 0.5) / (number + 1.0))
+    return levels

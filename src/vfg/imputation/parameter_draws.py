@@ -561,7 +561,7 @@ class Departures:
         given = estimate.given(values, Gaps.of(observed))
         completed, variances = given.means, given.deviations().square()
         apart = means - completed
-        size = values.shape[1]
+        size, curves = values.shape[1], _curves(completed)
         linear, centres = torch.zeros(2, size, size, dtype=torch.float64)
         noise, explained = (
             torch.ones(size, dtype=torch.float64),
@@ -574,8 +574,8 @@ class Departures:
             centres[column] = completed[rows].mean(0)
             inputs, own = completed[rows] - centres[column], apart[rows, column]
             own = own - own.mean()
-            # With squares, curves are not taken for lines by chance.
-            both = torch.cat([inputs, inputs.square() - inputs.square().mean(0)], dim=1)
+            # Beside curves, these are not taken for lines by chance.
+            both = torch.cat([inputs, curves[rows] - curves[rows].mean(0)], dim=1)
             ridge = torch.ones(2 * size, dtype=torch.float64)
             ridge[:size] += own.square().mean() / USUAL_SLOPE**2
             found = torch.linalg.solve(both.mT @ both + ridge.diag(), both.mT @ own)
@@ -596,6 +596,20 @@ class Departures:
         """Departures of means without their linear part, `(rows, columns)`."""
         moved = completed @ self.linear.mT - (self.centres * self.linear).sum(1)
         return means - completed - moved
+
+
+def _curves(table: Tensor) -> Tensor:
+    """Squares of columns without what is linear in these, `(rows, columns)`.
+
+    Example:
+        >>> table = torch.tensor([[0.0], [1.0], [5.0], [6.0]], dtype=torch.float64)
+        >>> _curves(table)[:, 0].tolist()
+        [2.5, -2.5, -2.5, 2.5]
+    """
+    centred = table - table.mean(0)
+    squares = centred.square()
+    variances = squares.mean(0)
+    return squares - variances - (centred * squares).mean(0) / variances.clamp(min=1e-9) * centred
 
 
 def log_probability_pairs(

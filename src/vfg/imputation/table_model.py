@@ -998,13 +998,14 @@ class TableModel(Ensemble):
         return self._ends("least", "greatest")
 
     @cached_property
-    def open_limits(self) -> Tensor:  # type: ignore[override]
-        """The same of columns with one limit, if no observed cell attains it; else infinite."""
-        ends, reached = self.limits.clone(), self._ends("lowest", "highest")
-        is_open = torch.stack([ends[0] < reached[0], ends[1] > reached[1]]) & ends.isfinite()
+    def open_limits(self) -> Tensor:
+        """The same where it is 0 or a bound, the only one of its column, and no cell attains it."""
+        ends, reached, bounds = self.limits, self._ends("lowest", "highest"), self.usual_range
+        zero = self._ends("zero", "zero")
+        is_open = ends.isfinite() & (ends != reached) & ((ends == zero) | (ends == bounds))
         is_open &= ~ends.isfinite().all(0)
         is_open[:, list(self.few_valued)] = False
-        infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=ends.dtype).expand_as(ends)
+        infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=ends.dtype)
         return torch.where(is_open, ends, infinite)
 
     @cached_property
