@@ -13,14 +13,16 @@ quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` h
 VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
 
 A repetition is a line of a file under outputs/multiple_imputation. What lies there is not measured
-again; files of several machines may lie there. `--minutes` ends a run in time, `--collect` writes
-docs/results/multiple_imputation.json. Repetitions of all settings go on side by side, so that a run
-that was stopped has about equally many of each.
+again; files of several machines may lie there. `--minutes` ends a run in time. `--collect` writes
+docs/results/multiple_imputation.json and keeps its settings of which no repetition lies there.
+Repetitions of all settings go on side by side, so that a run that was stopped has about equally
+many of each.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import platform
 import resource
@@ -49,7 +51,7 @@ from vfg.tables.cells import Array
 
 from ..baselines.external import run_external
 from ..cells import Cell, Cells
-from ..results import TRIALS, arguments
+from ..results import FOLDER, TRIALS, arguments
 
 MEASURED = TRIALS / "multiple_imputation"
 TRUTH = np.array([0.0, 1.0, 0.5, -0.5, 0.0])
@@ -359,22 +361,34 @@ def collect(cells: Cells) -> list[dict[str, Any]]:
     by_setting = defaultdict(list)
     for cell in cells.known.values():
         by_setting[Setting(*(cell["key"][name] for name in Setting._fields))].append(cell)
-    methods = [method for preset in PRESETS.values() for method in preset.methods]
-    methods += [name for name in OPTIONS if name not in methods]
     found = [
         summarise(setting, analysis, own)
         for setting, own in by_setting.items()
         for analysis in TARGETS[setting.target]
     ]
-    return sorted(
-        found,
-        key=lambda one: (
-            list(ANALYSES).index(one["analysis"]),
-            one["rows"],
-            MECHANISMS.index(one["mechanism"]),
-            methods.index(one["method"]),
-        ),
+    return sorted(found, key=_order)
+
+
+def _order(one: dict[str, Any]) -> tuple[int, ...]:
+    methods = [method for preset in PRESETS.values() for method in preset.methods]
+    methods += [name for name in OPTIONS if name not in methods]
+    return (
+        list(ANALYSES).index(one["analysis"]),
+        one["rows"],
+        MECHANISMS.index(one["mechanism"]),
+        methods.index(one["method"]),
     )
+
+
+def with_earlier(found: list[dict[str, Any]], file: Path) -> list[dict[str, Any]]:
+    """Settings that were measured, and those of a file of results that were not, in order."""
+
+    def name(one: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(one[key] for key in ("analysis", "rows", "mechanism", "method"))
+
+    earlier = json.loads(file.read_text())["settings"] if file.exists() else []
+    measured = {name(one) for one in found}
+    return sorted([*found, *(one for one in earlier if name(one) not in measured)], key=_order)
 
 
 def main() -> None:
@@ -404,7 +418,10 @@ def main() -> None:
         settings = [Setting(*one) for one in chosen]
         repetitions = len(options.chosen(full=preset.repetitions, quick=2))
         run(settings, repetitions, cells, options.jobs, time.time() + 60.0 * options.minutes)
-    found = {"truth": TRUTH.tolist(), "settings": collect(cells), "without_mice": reason}
+    settings_found = collect(cells)
+    if options.collect and not options.quick and options.output is None:
+        settings_found = with_earlier(settings_found, FOLDER / "multiple_imputation.json")
+    found = {"truth": TRUTH.tolist(), "settings": settings_found, "without_mice": reason}
     if options.collect or options.quick:
         print(options.write("multiple_imputation", found))
 

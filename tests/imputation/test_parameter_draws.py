@@ -329,8 +329,9 @@ def test_effects_of_categories_are_not_weakened():
     assert 1.88 < of_group < 2.2
 
 
-def test_draws_of_an_ensemble_are_not_made_narrower():
-    """Departures that are noise explain nothing, so draws keep their calibrated width."""
+@pytest.mark.parametrize("width", [0.8, 1.25])
+def test_draws_have_the_variance_of_the_normal_model(width):
+    """Else missing inputs have errors that weaken the coefficients of a regression."""
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(300, 3, generator=generator, dtype=torch.float64)
     observed = torch.rand(300, 3, generator=generator) < 0.6
@@ -339,9 +340,29 @@ def test_draws_of_an_ensemble_are_not_made_narrower():
     estimate = Posterior(rows).estimate
     known, mask = rows.table
     means = estimate.conditional_means(known, mask)
-    means = means + 0.6 * torch.randn(means.shape, generator=generator, dtype=torch.float64)
-    fitted = Departures.fit(estimate, rows, means, torch.ones_like(means))
-    assert bool((fitted.noise >= 1.0).all())
+    means = means + 0.2 * torch.randn(means.shape, generator=generator, dtype=torch.float64)
+    spread = torch.full_like(means, width**2)
+    fitted = Departures.fit(estimate, rows, means, spread)
+    variances = fitted.noise.square() * width**2 + 0.04
+    np.testing.assert_allclose(variances, estimate.covariance.diagonal(), atol=0.07)
+
+
+def test_curves_are_not_taken_for_lines():
+    """Squares have slopes by chance where few rows lack them; a shrunken line has one indeed."""
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(120, generator=generator, dtype=torch.float64)
+    values = torch.stack([inputs, 0.7 * (inputs.square() - 1.0)], 1)
+    observed = torch.ones(120, 2, dtype=torch.bool)
+    observed[::3, 1] = False
+    rows = FittedRows.of(torch.where(observed, values, 0.0), observed, 0)
+    assert rows is not None
+    estimate, (known, mask) = Posterior(rows).estimate, rows.table
+    lines = estimate.conditional_means(known, mask)
+    for means, expected in ((values, values), (0.9 * lines, lines)):
+        fitted = Departures.fit(estimate, rows, means, torch.ones_like(means))
+        found = lines + fitted.nonlinear(lines, means)
+        errors = (found - expected)[~mask].square().mean().sqrt()
+        assert float(errors) < 0.12
 
 
 def test_departures_of_categories_leave_out_what_only_shrinks():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.extrapolation import beyond_range, linear_share
+from vfg.imputation.limits import keep_within_limits, levels_by_rank, levels_of_ranks
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
     EXACT,
@@ -31,6 +32,7 @@ from vfg.imputation.stacking import (
     corrected_share,
     drawing_shares,
     member_means,
+    sharpen,
 )
 from vfg.imputation.trees import Forest
 from vfg.inference.calibration import noise_scale
@@ -49,7 +51,8 @@ DRAWS = 60
 interval are then the third draws from either side. Time grows in proportion to their number."""
 DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
-
+DEVIATION_DRAWS = 60
+"""Draws that tell the deviation of an entry, on which their width depends."""
 
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
@@ -130,6 +133,7 @@ class Ensemble(CachedModule):
     slopes: Tensor | None
     drawing: Tensor | None
     set_thresholds: Tensor | None
+    sharpness: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -157,7 +161,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures", "drawing", "trust"):
+        for name in ("pooling", "departures", "drawing", "sharpness", "trust"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("following", parts.following)
         self.register_buffer("slopes", parts.mechanism.slopes)
@@ -335,14 +339,50 @@ class Ensemble(CachedModule):
             draws = self.with_relations(draws, values, observed, noise)
             return draws, self.joint_means(values, observed, ids)
         expected = self._means_by_kind(values, observed, ids, drawing=True)
-        draws = values.new_empty(number, *values.shape, dtype=torch.float64)
-        for part, own in self.draws_by_part(number).items():
+        made = self.draws_made(number)
+        draws = values.new_empty(made, *values.shape, dtype=torch.float64)
+        for part, own in self.draws_by_part(made).items():
             draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
-        draws = torch.where(observed, values, self.recentre(draws, expected))
         prediction = self.predict(values, observed, expected)
-        draws = self.follow_means(draws, values, observed, expected, prediction.means)
+        draws = self.finish_draws(draws, values, observed, expected, prediction)[:number]
         noise = self.relation_levels(number, ids, seed)
         return self.with_relations(draws, values, observed, noise), prediction
+
+    def finish_draws(
+        self,
+        drawn: Tensor,
+        values: Tensor,
+        observed: Tensor,
+        expected: Mapping[str, Tensor],
+        prediction: Prediction,
+    ) -> Tensor:
+        """Draws of parts, moved to what the ensemble predicts and kept within limits."""
+        draws = torch.where(observed, values, self.recentre(drawn, expected))
+        draws = self.follow_means(draws, values, observed, expected, prediction.means)
+        return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
+
+    def draws_within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+        """Draws of cells within the open limits of their columns; files of earlier versions cut."""
+        limits = self.open_limits.to(draws.device)
+        chosen = limits.isfinite().any(0).nonzero()[:, 0]
+        if self.sharpness is None or not len(chosen):
+            return draws
+        own, centres, ends = draws[..., chosen], means[:, chosen], limits[:, chosen]
+        known = own[:DEVIATION_DRAWS].sort(0).values
+        passes = (known[0] <= ends[0]) | (known[-1] >= ends[1])
+        if not bool(passes.any()):
+            return draws
+        moments = levels_by_rank(own, known), centres, known.std(0)
+        kept, grid = draws.clone(), levels_of_ranks(len(known))
+        kept[..., chosen] = keep_within_limits(own, *moments, known[[0, -1]], ends, grid)
+        return kept
+
+    @property
+    def open_limits(self) -> Tensor:
+        """The least and the greatest value that no cell attains, infinite for none."""
+        ends = torch.full_like(self.reach, torch.inf)
+        ends[0] = -torch.inf
+        return ends
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""
@@ -409,7 +449,15 @@ class Ensemble(CachedModule):
         if shares[3] > 0:
             plain, corrected = (expected[kind] for kind in KINDS[3:])
             pooled = pooled + shares[3] * (plain + used * (corrected - plain))
-        return self.stacked_means(expected) + self.spread * (drawn - pooled)
+        apart = drawn - pooled
+        if self.sharpness is not None:
+            deviations = apart[:DEVIATION_DRAWS].square().mean(0).sqrt()
+            apart = apart * sharpen(deviations, self.sharpness)
+        return self.stacked_means(expected) + self.spread * apart
+
+    def draws_made(self, number: int) -> int:
+        """How many draws parts make for a number of draws: enough to know how wide they are."""
+        return number if self.sharpness is None else max(number, DEVIATION_DRAWS)
 
     def draws_by_part(self, number: int) -> dict[int, list[int]]:
         """Which draws each part makes, by its place among members, mixtures, linear, neighbours."""
@@ -565,8 +613,9 @@ class FewRows:
     @torch.no_grad()
     def draws(self, number: int, seed: int, row_id: int = 0) -> Tensor:
         """Joint draws of a single row, `(number, 1, columns)`."""
-        model, draws = self.model, self.values.new_empty(number, *self.values.shape)
-        by_part, ids = model.draws_by_part(number), torch.tensor([row_id])
+        model, made = self.model, self.model.draws_made(number)
+        draws = self.values.new_empty(made, *self.values.shape)
+        by_part, ids = model.draws_by_part(made), torch.tensor([row_id])
         by_members = {part: own for part, own in by_part.items() if part < len(model.members)}
         if by_members:
             most = max(len(own) for own in by_members.values())
@@ -577,9 +626,8 @@ class FewRows:
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
         rows = self.values, self.observed, self.expected
-        draws = model.follow_means(draws, *rows, self.means().means)
+        draws = model.finish_draws(draws, *rows, self.means())[:number]
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 

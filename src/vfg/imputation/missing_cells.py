@@ -251,9 +251,10 @@ class MissingCells:
             plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
             shares = model.probabilities_where_missing(*rows, prediction)
             given, means = (parameters, *rows, levels), prediction.means
-            draws = departures.draw(*given, means, plain, chosen, shares, numbers)
+            limits = model.open_limits
+            draws = departures.draw(*given, means, plain, limits, chosen, shares, numbers)
         else:
-            draws = draw_entries(parameters, *rows, levels, chosen, numbers)
+            draws = draw_entries(parameters, *rows, levels, chosen, numbers, model.open_limits)
             prediction = model.predictions(*rows, self.ids)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)

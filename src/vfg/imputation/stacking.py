@@ -95,6 +95,18 @@ LEAST_USE = 0.1
 """By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
 """Deviations below this count as 0."""
+SHARPNESS = tuple(0.1 * step for step in range(2, 11))
+"""Values of the sharpness among which held-out cells choose; see `sharpen`."""
+WIDE = 0.85
+"""Deviations from which draws are not sharpened, in those of their column. The deviation of 60
+draws of a skewed column is often below 1 by chance: with 1, 90 % intervals of a squared Normal
+variable held 77 % where nothing is known, with 0.85 they hold 85 %."""
+SHARPNESS_FREEDOM, SHARPNESS_PRIOR = 4.0, 20.0
+"""Degrees of freedom of the distribution of errors, so that a few large ones do not decide, and
+the weight of a scale of 1 in that of a column, in cells."""
+SHARPNESS_MARGIN = 3.0
+"""By how much the log-likelihood of a sharpness below 1 must be larger. On two linear tables it
+was smaller for all values, on six UCI tables the gains were 0, 3, 3, 7, 34 and 51."""
 
 
 def averaging_matrix(single: Tensor, mean: Tensor) -> Tensor:
@@ -225,6 +237,7 @@ class Stacking:
     useful: Tensor | None = None  # which relations predict held-out cells better than the parts
     drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
     error: float | None = None  # root mean squared error at held-out cells, in deviations
+    sharpness: Tensor | None = None  # that makes draws narrower, per column; see `sharpen`
     trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
 
     @classmethod
@@ -351,7 +364,9 @@ def fit_stacking(
     factors, errors = _factors(total, combined)
     drawing = shares_of_exact_parts(combined, parts.present)
     shares = drawing_shares(combined) if drawing is None else drawing
-    spread = _spread(parts, held_out, combined, shares, factors, errors, len(values), seed)
+    spread, sharpness = _spread(
+        parts, held_out, combined, shares, factors, errors, len(values), seed
+    )
     pooling = None
     if categories and labels is not None and parts.neighbours:
         cells = [
@@ -369,8 +384,10 @@ def fit_stacking(
     if parts.linears is not None:
         trust = _trust(total, errors, number_held)
         trust[[place for column in categories for place in column.places]] = torch.inf
-    learned = combined, factors, spread, reach, pooling, departures, useful, drawing, error, trust
-    return Stacking(*learned)
+    return Stacking(
+        combined, factors, spread, reach, pooling, departures, useful, drawing, error, sharpness,
+        trust,
+    )  # fmt: skip
 
 
 def _trust(total: Sums, errors: Tensor, cells: float) -> Tensor:
@@ -684,22 +701,109 @@ def _spread(
     errors: Tensor,
     table_rows: int,
     seed: int,
-) -> Tensor:
-    """The factors that scale draws about their mean, by column."""
+) -> tuple[Tensor, Tensor]:
+    """The factors that scale draws about their mean, and the sharpness of these, by column."""
     share_corrected = corrected_share(weights)
     drawn = [_distances(parts, one, shares, share_corrected, table_rows, seed) for one in held_out]
     distances = torch.cat(drawn, dim=-1)
     columns = torch.cat([one.counted.nonzero()[:, 1] for one in held_out])
+    errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
+    deviations = mean_of_draws(distances.square(), shares).sqrt()
+    sharpness = fit_sharpness(errors_there, deviations, columns)
+    distances = distances * sharpen(deviations, sharpness)
     squares = mean_of_draws(distances.square(), shares)
     often = torch.cat([one.counted[one.counted > 0] for one in held_out])
     squares = squares * often
     spread = spread_factors(errors, torch.zeros_like(errors).index_add(0, columns, squares))
-    errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
     # Intervals need the tail of errors, scores of draws their variance: the geometric mean. Never
     # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
     half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
     spread = (half_way * spread).clamp(*SPREADS)
-    return keep_coverage(spread, errors_there, distances[shares > 0], shares[shares > 0], columns)
+    draws = distances[shares > 0], shares[shares > 0]
+    spread = keep_coverage(spread, errors_there, *draws, columns)
+    return spread.clamp(min=1.0), sharpness_of(spread, sharpness, deviations, columns)
+
+
+def sharpen(deviations: Tensor, sharpness: Tensor) -> Tensor:
+    r"""Factors of draws with some deviations, in those of their columns.
+
+    The parts of an ensemble smooth over similar rows, which makes draws too wide where much of a
+    row is known, and not where nothing is. So the factor of the deviation d is
+    $f + (1 - f) \min(d / 0.85, 1)$ for the sharpness f.
+
+    Example:
+        >>> sharpen(torch.tensor([0.17, 0.51, 0.85, 2.0]), torch.tensor(0.4))
+        tensor([0.5200, 0.7600, 1.0000, 1.0000])
+    """
+    share = (deviations / WIDE).clamp(max=1.0)
+    return torch.lerp(share, torch.ones_like(share), sharpness)
+
+
+def fit_sharpness(errors: Tensor, deviations: Tensor, columns: Tensor) -> Tensor:
+    """The common sharpness of greatest likelihood given held-out cells.
+
+    Errors of predictions have Student's distribution, with a scale of their column in deviations of
+    sharpened draws. All arguments are `(cells,)`.
+
+    Example:
+        >>> deviations = torch.linspace(0.1, 1.0, 200, dtype=torch.float64)
+        >>> signs, columns = torch.ones(200).cumsum(0) % 2 * 2 - 1, torch.zeros(200).long()
+        >>> round(float(fit_sharpness(signs * deviations, deviations, columns)), 1)
+        1.0
+        >>> round(float(fit_sharpness(signs * deviations**2, deviations, columns)), 1)
+        0.2
+    """
+    certain = deviations > LEAST_DEVIATION
+    errors, deviations, columns = errors[certain], deviations[certain], columns[certain]
+    candidates = torch.tensor(SHARPNESS, dtype=torch.float64)
+    if len(errors) < FEWEST_CELLS_OF_TAIL:
+        return candidates[-1]
+    logs = [
+        _log_likelihood(errors, deviations * sharpen(deviations, one), columns)
+        for one in candidates
+    ]
+    best = int(np.argmax(logs))
+    return candidates[best if logs[best] > logs[-1] + SHARPNESS_MARGIN else -1]
+
+
+def sharpness_of(spread: Tensor, sharpness: Tensor, deviations: Tensor, columns: Tensor) -> Tensor:
+    """The sharpness of columns that does what a common one and factors below 1 do.
+
+    It gives draws of deviations `(cells,)` the same mean square, as far as it can without more than
+    twice the effect on the narrowest of them.
+
+    Example:
+        >>> deviations, columns = torch.tensor([0.5, 0.5, 1.0]), torch.tensor([0, 0, 1])
+        >>> spread = torch.tensor([0.6, 0.6])
+        >>> sharpness_of(spread, torch.tensor(1.0), deviations, columns).round(decimals=2)
+        tensor([0.3600, 0.3600])
+    """
+    found = sharpness.expand_as(spread).clone()
+    for column in (spread < 1.0).nonzero()[:, 0].tolist():
+        own = deviations[columns == column]
+        wanted = spread[column].square() * (own * sharpen(own, sharpness)).square().sum()
+        low, high = float(sharpness * spread[column].square()), float(sharpness)
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            is_wide = (own * sharpen(own, own.new_tensor(middle))).square().sum() > wanted
+            low, high = (low, middle) if is_wide else (middle, high)
+        found[column] = low
+    return found
+
+
+def _log_likelihood(errors: Tensor, deviations: Tensor, columns: Tensor) -> float:
+    """That of Student's distribution with a scale for every column, but for a constant."""
+    freedom, squares = SHARPNESS_FREEDOM, (errors / deviations).square()
+    nothing = torch.zeros(int(columns.max()) + 1, dtype=squares.dtype)
+    counts = nothing.index_add(0, columns, torch.ones_like(squares))
+    scales = torch.ones_like(nothing)
+    for _ in range(10):
+        weighted = squares * (freedom + 1.0) / (freedom + squares / scales[columns])
+        total = nothing.index_add(0, columns, weighted)
+        scales = (total + SHARPNESS_PRIOR) / (counts + SHARPNESS_PRIOR)
+    scaled = squares / scales[columns]
+    logs = 0.5 * (freedom + 1.0) * (scaled / freedom).log1p() + 0.5 * scales[columns].log()
+    return -float((logs + deviations.log()).sum())
 
 
 def keep_coverage(

@@ -127,8 +127,8 @@ class TableModel(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
-        "_held", "_leaf_names", "category_sections", "priors", "limits", "usual_range",
-        "widest_range",
+        "_held", "_leaf_names", "category_sections", "priors", "limits", "open_limits",
+        "usual_range", "widest_range",
         "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
@@ -1044,6 +1044,17 @@ class TableModel(Ensemble):
         return self._ends("least", "greatest")
 
     @cached_property
+    def open_limits(self) -> Tensor:
+        """The same where it is 0 or a bound, the only one of its column, and no cell attains it."""
+        ends, reached, bounds = self.limits, self._ends("lowest", "highest"), self.usual_range
+        zero = self._ends("zero", "zero")
+        is_open = ends.isfinite() & (ends != reached) & ((ends == zero) | (ends == bounds))
+        is_open &= ~ends.isfinite().all(0)
+        is_open[:, list(self.few_valued)] = False
+        infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=ends.dtype)
+        return torch.where(is_open, ends, infinite)
+
+    @cached_property
     def usual_range(self) -> Tensor:
         """The least and the greatest value that means have, relations aside, `(2, columns)`."""
         return self._ends("floor", "ceiling")
@@ -1108,6 +1119,7 @@ class TableModel(Ensemble):
             **({} if self.relation_noise is None else {"noisy": True}),
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
+            **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.following is None else {"following": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
@@ -1130,6 +1142,9 @@ class TableModel(Ensemble):
             combination = replace(combination, departures=limits)
         if "drawing" in description:
             combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
+        if "sharpness" in description:
+            sharpness = torch.ones(len(columns), dtype=torch.float64)
+            combination = replace(combination, sharpness=sharpness)
         if "pooling" in description:
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)

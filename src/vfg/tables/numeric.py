@@ -150,6 +150,7 @@ class NumericEncoding(ColumnEncoding):
 
     name: ClassVar[str] = "scale"
     width: ClassVar[int] = 1
+    zero: ClassVar[float] = 0.0
 
     centre: float = 0.0
     deviation: float = 1.0

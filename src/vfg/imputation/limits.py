@@ -1,0 +1,99 @@
+r"""Draws of columns that end at a limit which no cell attains, such as positive ones.
+
+Draws that pass the limit ℓ would pile up there if they were cut. A cell whose draws pass it is
+drawn from a lognormal variable above ℓ instead, of the same mean m and deviation s, with the same
+ranks: for a standard Normal level z,
+
+$$x = \ell + (m - \ell) \exp(\sigma z - \sigma^2 / 2), \qquad
+\sigma^2 = \log(1 + s^2 / (m - \ell)^2).$$
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+LEAST_MEAN = 0.2
+"""The least distance of a mean from the limit, in deviations of the draws: with 0.05, 4 % of the
+draws of a linear model of lognormal columns were below a hundredth of the median."""
+
+
+def keep_within_limits(
+    draws: Tensor,
+    levels: Tensor,
+    means: Tensor,
+    deviations: Tensor,
+    ends: Tensor,
+    limits: Tensor,
+    grid: Sequence[float] = (),
+) -> Tensor:
+    """Draws of cells within limits, where they would pass these.
+
+    Args:
+        draws: `(..., rows, columns)`.
+        levels: the same as standard Normal levels of their cells.
+        means: of the cells.
+        deviations: of the draws of the cells.
+        ends: the least and the greatest draw that cells would have, `(2, rows, columns)`.
+        limits: the least and the greatest value, infinite where there is none, `(2, columns)`.
+        grid: the levels that draws have, if they are few; means are right for these.
+
+    Example:
+        >>> levels = torch.tensor([-2.0, 0.0, 2.0])[:, None, None]
+        >>> ends, limits = torch.tensor([[[-1.0]], [[3.0]]]), torch.tensor([[0.0], [torch.inf]])
+        >>> one = torch.ones(1, 1)
+        >>> keep_within_limits(1.0 + levels, levels, one, one, ends, limits)[:, 0, 0]
+        tensor([0.1338, 0.7071, 3.7379])
+    """
+    for side, sign in enumerate((1.0, -1.0)):
+        limit = limits[side]
+        passes = limit.isfinite() & (sign * ends[side] <= sign * limit)
+        if bool(passes.any()):
+            above = _lognormal(sign * levels, sign * (means - limit), deviations, grid)
+            draws = torch.where(passes, limit + sign * above, draws)
+    return draws
+
+
+def _lognormal(levels: Tensor, means: Tensor, deviations: Tensor, grid: Sequence[float]) -> Tensor:
+    """Lognormal variables of given means and deviations, at levels of a Normal variable.
+
+    A mean that is not clearly positive is replaced by half the mean of the positive part of a
+    Normal variable.
+    """
+    spread = deviations.clamp(min=1e-12)
+    ratio = means / spread
+    density = torch.exp(-0.5 * ratio.square()) / (2.0 * torch.pi) ** 0.5
+    positive = means * torch.special.ndtr(ratio) + spread * density
+    centre = means.maximum(0.5 * positive).maximum(LEAST_MEAN * spread)
+    variance = (spread / centre).square().log1p()
+    scale = (0.5 * variance).exp()
+    if grid:
+        exponents = [(variance.sqrt() * level).exp() for level in grid]
+        scale = torch.stack(exponents).mean(0)
+    return centre * (variance.sqrt() * levels).exp() / scale
+
+
+def levels_by_rank(draws: Tensor, known: Tensor) -> Tensor:
+    """Standard Normal levels of draws `(number, ...)` by their ranks among known ones, sorted.
+
+    Example:
+        >>> known = torch.tensor([1.0, 2.0, 5.0])
+        >>> levels_by_rank(torch.tensor([2.0, 9.0]), known).round(decimals=2)
+        tensor([-0.3200,  1.1500])
+    """
+    sorted_last, own = (x.movedim(0, -1).contiguous() for x in (known, draws))
+    ranks = torch.searchsorted(sorted_last, own).to(draws.dtype).movedim(-1, 0)
+    return _level_of_rank(ranks, len(known))
+
+
+def levels_of_ranks(number: int) -> list[float]:
+    """The levels that `levels_by_rank` gives the known draws themselves."""
+    levels: list[float] = _level_of_rank(torch.arange(number).double(), number).tolist()
+    return levels
+
+
+def _level_of_rank(ranks: Tensor, number: int) -> Tensor:
+    levels: Tensor = torch.special.ndtri((ranks + 0.5) / (number + 1.0))
+    return levels
