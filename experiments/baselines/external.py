@@ -28,6 +28,10 @@ EXTERNAL = (
 WORKER = Path(__file__).parent / "external_worker.py"
 
 
+class BaselineFailed(RuntimeError):
+    """A method of another environment ended with an error."""
+
+
 def run_external(
     name: str,
     shown: NDArray[np.float64],
@@ -53,6 +57,6 @@ def run_external(
         )
         if ended.returncode != 0:
             lines = ended.stderr.strip().splitlines() or ["no message"]
-            raise RuntimeError(f"{name} ended with status {ended.returncode}: {lines[-1]}")
+            raise BaselineFailed(f"{name} ended with status {ended.returncode}: {lines[-1]}")
         with np.load(answer) as found:
             return dict(found)
