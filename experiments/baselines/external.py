@@ -28,7 +28,7 @@ EXTERNAL = (
 WORKER = Path(__file__).parent / "external_worker.py"
 
 
-class BaselineFailed(RuntimeError):
+class BaselineError(RuntimeError):
     """A method of another environment ended with an error."""
 
 
@@ -57,6 +57,6 @@ def run_external(
         )
         if ended.returncode != 0:
             lines = ended.stderr.strip().splitlines() or ["no message"]
-            raise BaselineFailed(f"{name} ended with status {ended.returncode}: {lines[-1]}")
+            raise BaselineError(f"{name} ended with status {ended.returncode}: {lines[-1]}")
         with np.load(answer) as found:
             return dict(found)

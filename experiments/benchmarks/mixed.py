@@ -49,7 +49,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from vfg.sklearn import VFGImputer
 
-from ..baselines.external import BaselineFailed, run_external
+from ..baselines.external import BaselineError, run_external
 from ..cells import Cell, Cells
 from ..results import FOLDER, arguments, positive
 
@@ -382,7 +382,7 @@ def _call(function: Callable[..., Cell], key: Cell, end: float) -> tuple[Cell, C
     torch.set_num_threads(1)
     try:
         return key, function(**key)
-    except BaselineFailed as error:
+    except BaselineError as error:
         print(key, error, flush=True)
         return key, None
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.baselines.external import BaselineFailed
+from experiments.baselines.external import BaselineError
 from experiments.benchmarks.mixed import (
     BASELINES,
     HELD_BACK,
@@ -110,7 +110,7 @@ def test_runs_end_in_time_and_keep_the_keys_of_results(jobs):
 
 
 def fail(x):
-    raise BaselineFailed("gcimpute ended with status 1: ValueError")
+    raise BaselineError("gcimpute ended with status 1: ValueError")
 
 
 def double(x):
