@@ -29,6 +29,10 @@ EXTERNAL = (
 WORKER = Path(__file__).parent / "external_worker.py"
 
 
+class BaselineError(RuntimeError):
+    """A method of another environment ended with an error."""
+
+
 def packages() -> str:
     """The folder of the worker's packages, "" if its interpreter has them."""
     named = os.environ.get("VFG_BASELINES_PATH")
@@ -61,6 +65,6 @@ def run_external(
         )
         if ended.returncode != 0:
             lines = ended.stderr.strip().splitlines() or ["no message"]
-            raise RuntimeError(f"{name} ended with status {ended.returncode}: {lines[-1]}")
+            raise BaselineError(f"{name} ended with status {ended.returncode}: {lines[-1]}")
         with np.load(answer) as found:
             return dict(found)

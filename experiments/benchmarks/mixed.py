@@ -49,7 +49,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from vfg.sklearn import VFGImputer
 
-from ..baselines.external import run_external
+from ..baselines.external import BaselineError, run_external
 from ..cells import Cell, Cells
 from ..results import FOLDER, arguments, positive
 
@@ -363,7 +363,10 @@ def measure(table: str, pattern: str, seed: int, method: str) -> Cell:
 def run(
     keys: Sequence[Cell], function: Callable[..., Cell], *, jobs: int, end: float
 ) -> Iterator[tuple[Cell, Cell]]:
-    """What a function of every key finds, as soon as it is there; nothing begins after `end`."""
+    """What a function of every key finds, as soon as it is there; nothing begins after `end`.
+
+    Cells of methods of other environments that fail are left out.
+    """
     calls = (joblib.delayed(_call)(function, key, end) for key in keys)
     # Processes that take one call at a time: cells differ a hundredfold in their time.
     pool = joblib.Parallel(
@@ -377,7 +380,11 @@ def _call(function: Callable[..., Cell], key: Cell, end: float) -> tuple[Cell, C
         return key, None
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    return key, function(**key)
+    try:
+        return key, function(**key)
+    except BaselineError as error:
+        print(key, error, flush=True)
+        return key, None
 
 
 def summarise(cells: Cells) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.baselines.external import BaselineError
 from experiments.benchmarks.mixed import (
     BASELINES,
     HELD_BACK,
@@ -105,6 +106,11 @@ def test_runs_end_in_time_and_keep_the_keys_of_results(jobs):
     found = list(run(keys, double, jobs=jobs, end=np.inf))
     assert sorted(found, key=str) == [({"x": k}, {"twice": 2 * k}) for k in range(4)]
     assert list(run(keys, double, jobs=jobs, end=0.0)) == []
+    assert list(run(keys, fail, jobs=jobs, end=np.inf)) == []
+
+
+def fail(x):
+    raise BaselineError("gcimpute ended with status 1: ValueError")
 
 
 def double(x):

@@ -248,6 +248,7 @@ def test_unseen_categories_stay_and_are_no_evidence(every_kind):
         assert filled[name].equals(expected[name])
 
 
+@pytest.mark.filterwarnings("ignore:the column 'kind' holds categories that did not occur")
 def test_a_filled_category_may_be_new_to_the_dtype_of_a_later_table():
     frame = pd.DataFrame({"kind": ["a", "b"] * 20, "x": [0.0, 5.0] * 20}).astype(
         {"kind": "category"}

@@ -238,8 +238,13 @@ class Plan:
     more_steps: int = 0  # of training, if the members get much weight
     trees: int = 0  # of every column, at most
     adaptive: bool = False  # whether members are trained only where they promise to pay
-    sets: int = 1  # of held-out cells that weigh the parts; the first are those of the members
+    least_sets: int = 1  # of held-out cells
     calibrated: int | None = None  # members that calibrate their draws; others copy the first
+
+    @property
+    def sets(self) -> int:
+        """Sets of held-out cells that weigh the parts; the first are those of the members."""
+        return max(self.members, self.least_sets)
 
 
 def make_plan(
@@ -302,7 +307,7 @@ def make_plan(
         more_steps=plan.steps if limits.adaptive and steps is None and first < plan.steps else 0,
         trees=(0 if columns > WIDE else limits.trees[not categories]) if trees is None else trees,
         adaptive=adaptive,
-        sets=sets,
+        least_sets=sets,
         calibrated=None if effort == "best" else 1,
     )
 
