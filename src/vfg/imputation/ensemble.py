@@ -577,8 +577,8 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         draws = torch.where(self.observed, self.values, model.recentre(draws, self.expected))
-        rows = self.values, self.observed, self.expected
-        draws = model.follow_means(draws, *rows, self.means().means)
+        asked = self.values, self.observed, self.expected
+        draws = model.follow_means(draws, *asked, self.means().means)
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 
