@@ -219,9 +219,9 @@ def test_bounds_may_be_wider_than_what_was_observed():
     assert linear().fit(table).transform(asked)[0, 1] == 200.0, "the columns have a relation"
     assert linear(bounds={1: (None, 150.0)}).fit(table).transform(asked)[0, 1] == 150.0
     table[:, 1] += 8.0 * np.random.default_rng(0).normal(size=50)
-    highest = table[:, 1].max()
-    assert linear().fit(table).transform(asked)[0, 1] == pytest.approx(highest, rel=1e-12)
-    assert linear(bounds={1: (None, 150.0)}).fit(table).transform(asked)[0, 1] > 120.0
+    assert linear().fit(table).transform(asked)[0, 1] == pytest.approx(200.0, abs=15.0)
+    highest, bounds = table[:, 1].max(), {1: (None, 150.0)}
+    assert highest < linear(bounds=bounds).fit(table).transform(asked)[0, 1] <= 150.0
 
 
 def test_kinds_of_columns_can_be_given():

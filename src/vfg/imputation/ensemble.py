@@ -626,8 +626,8 @@ class FewRows:
             if part not in by_members:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
-        rows = self.values, self.observed, self.expected
-        draws = model.finish_draws(draws, *rows, self.means())[:number]
+        asked = self.values, self.observed, self.expected
+        draws = model.finish_draws(draws, *asked, self.means())[:number]
         noise = model.relation_levels(number, ids, seed)
         return model.with_relations(draws, self.values, self.observed, noise)
 

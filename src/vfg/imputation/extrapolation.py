@@ -36,14 +36,14 @@ TRUST = 2.0
 ensemble. Seven tables for tuning, fitted on the first 70 % of the rows along a principal component
 or a column: squared errors of the others are 0.854, 0.857 and 0.864 of those without this rule for
 1, 2 and 4; on random rows 1.003, 1.002 and 1.000. With ρ instead of its square, rows on the other
-branch of a parabola have twice the error."""
+branch of a parabola had one and a half times the error."""
 OUTERMOST = 0.2
 """The share of cells from which the slope at an end is estimated; 0.1 and 0.3 were as good."""
 FEWEST = 10
 """The fewest cells for a slope; columns with less than twice as many stay within their range."""
 PRIOR = 0.2
-"""σ: how far a slope deviates from 1, a priori. On 70 rows of a straight line, cut off where most
-rows lie, a fill has 0.12 of the error of one that stays within the range; with 0.3 it has 0.2."""
+"""σ: how far a slope deviates from 1, a priori. Fitted to 70 rows of a straight line, cut off where
+most rows lie, fills had a quarter of the error of those within the range; with 0.3 a third."""
 LEAST = 0.5
 """Slopes below this count as 0, so that bounded columns keep their ends."""
 WIDTHS = 1.0

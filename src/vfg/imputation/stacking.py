@@ -8,7 +8,8 @@ table of independent columns is filled with means. Draws are calibrated at the s
 scaled to be as wide as the errors.
 
 No part may depart from the linear model by much more than at held-out cells. A small component of a
-mixture may explain a row that is unlike all rows of the table, and predict anything there.
+mixture may explain a row that is unlike all rows of the table, and predict anything there. Such
+rows are filled nearer to the linear model: see `extrapolation`.
 """
 
 from __future__ import annotations
