@@ -49,7 +49,8 @@ def keep_within_limits(
     """
     for side, sign in enumerate((1.0, -1.0)):
         limit = limits[side]
-        passes = limit.isfinite() & (sign * ends[side] <= sign * limit)
+        passes = (sign * ends[side] <= sign * limit) | (sign * draws <= sign * limit)
+        passes &= limit.isfinite()
         if bool(passes.any()):
             above = _lognormal(sign * levels, sign * (means - limit), deviations, grid)
             draws = torch.where(passes, limit + sign * above, draws)
