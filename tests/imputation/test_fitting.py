@@ -183,12 +183,19 @@ def test_refitting_keeps_the_given_model_and_goes_on_from_it():
     assert 0.0 < moved < away
 
 
+def unreached(described):
+    """A description but for how far cells are filled, which new rows say."""
+    ends = ("low_reach", "high_reach", "least", "greatest")
+    parts = [{k: v for k, v in part.items() if k not in ends} for part in described["parts"]]
+    return described | {"parts": parts}
+
+
 def test_refitting_learns_from_the_new_rows():
     gappy = numbers(rows=120)[1]
     few, all_rows = frame_of(gappy[:30]), frame_of(gappy)
     first = fitted(few, bend=False)
     second = refitted(first, all_rows, bend=False)
-    assert second.described == first.described
+    assert unreached(second.described) == unreached(first.described)
     *kept, parts = learning.fit_parts(open_table(all_rows), vfg.ImputerSettings(bend=False), first)
     direct = vfg.TableModel()
     direct._assemble(*kept, parts)

@@ -389,7 +389,8 @@ class Ensemble(CachedModule):
         kinds = {kind for kind, weight in zip(KINDS, self.weights, strict=True) if weight > 0}
         if not kinds.isdisjoint(KINDS[3:]) or self.pooling is not None:
             kinds.update(KINDS[3:])  # one call computes both, and votes
-        if self.departures is not None or (drawing and self.shares[2] > 0):
+        follows = self.departures is not None or self.following is not None
+        if follows or (drawing and self.shares[2] > 0):
             kinds.add("linear")
         if drawing:
             kinds.update(kind for kind, share in zip(KINDS, self.shares, strict=False) if share > 0)

@@ -255,21 +255,25 @@ class NumericEncoding(ColumnEncoding):
     def reaching(self, spec: Any, low: float, high: float) -> NumericEncoding:
         """The same encoding, filled up to standardised ends beyond the observed range.
 
-        Ends that are nan change nothing, nor do those that pass bounds. Cells that are not negative
-        stay so.
+        Ends that are nan change nothing, nor do those that pass bounds. Cells of one sign keep it.
+        Draws that end near the observed range end further out; others have no end.
         """
         if self.empty or self.constant or self.values is not None:
             return self
         least, greatest = _bounds(spec, self.clock)
         low, high = (end * self.deviation + self.centre for end in (low, high))
+        beyond, has_sign = BEYOND_REACH * self.deviation, self.clock is None
+        lowest = 0.0 if has_sign and self.lowest >= 0.0 else -np.inf
+        highest = 0.0 if has_sign and self.highest <= 0.0 else np.inf
         changes: dict[str, float] = {}
         if least is None and low < self.lowest:
-            is_signed = self.clock is None and self.lowest >= 0.0
-            changes |= {"low_reach": max(0.0, low) if is_signed else low}
-            end = low - BEYOND_REACH * self.deviation
-            changes |= {"least": max(0.0, end) if is_signed else end}
+            changes["low_reach"] = max(lowest, low)
+            if self.least is not None:
+                changes["least"] = max(lowest, low - beyond)
         if greatest is None and high > self.highest:
-            changes |= {"high_reach": high, "greatest": high + BEYOND_REACH * self.deviation}
+            changes["high_reach"] = min(highest, high)
+            if self.greatest is not None:
+                changes["greatest"] = min(highest, high + beyond)
         return replace(self, **changes) if changes else self  # type: ignore[arg-type]
 
     def rounding_few(self) -> NumericEncoding:
