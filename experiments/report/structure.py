@@ -18,7 +18,7 @@ def _spread(values: list[float], digits: int) -> str:
 
 GROUPS = {
     "main": "Graphs of 20 nodes",
-    "more": "Graphs of 20 nodes: scale-free, missing at random, half of the cells missing",
+    "more": "Graphs of 20 nodes: scale-free, missing at random, other shares of missing cells",
     "small": "Graphs of 10 nodes: from no missing cells to half of them",
     "large": "Graphs of 50 nodes",
 }
@@ -76,6 +76,7 @@ def structure(found: Found) -> str:
     failed = "".join(
         f"\n- {name}: {'; '.join(words)}" for name, words in found["errors"].items() if words
     )
+    missing = [words for own in found["not_run"].values() for words in own]
     done = sum(len(runs) for setting in settings for runs in setting["methods"].values())
     return fill(
         "structure",
@@ -84,8 +85,7 @@ def structure(found: Found) -> str:
         groups="\n\n".join(groups),
         failed=failed,
         done=done,
-        missing="; ".join(words for own in found["not_run"].values() for words in own),
-        **found["counts"],
+        missing=f"Nothing was run of: {'; '.join(missing)}." if missing else "",
     )
 
 

@@ -71,6 +71,29 @@ def test_splines_are_linear_beyond_their_knots_and_smooth_inside():
     assert np.abs(np.diff(inside, 3, axis=0)).max() < 1e-4
 
 
+def test_a_second_copy_of_a_column_gains_nothing():
+    generator = np.random.default_rng(0)
+    column = generator.normal(size=(ROWS, 1))
+    table = np.hstack([column, column, column, generator.normal(size=(ROWS, 1))])
+    score = linear_score((table - table.mean(0)) / table.std(0))
+    assert score.gains(0, ())[1] > 100.0
+    assert score.gains(0, (1,))[2] < 0.0
+
+
+def test_splines_are_chosen_where_they_gain():
+    generator = np.random.default_rng(2)
+    bent, straight = generator.normal(size=(2, 500))
+    table = np.column_stack([bent, straight, np.sin(2 * bent) + straight])
+    table[:, 2] += 0.3 * generator.normal(size=500)
+    features = Features.fit(table, np.ones(table.shape, dtype=bool), [[0], [1], [2]])
+    moments = np.cov(features.of(table).T, bias=True)
+    score = MomentScore(moments, 500, features.blocks, features.widths, np.full((3, 3), 3.0))
+    value, curved = score.fit_family(2, (0, 1))
+    assert curved == (True, False)
+    # The curve of the first parent is what it adds to the family of the other.
+    assert value - score.family(2, (1,)) == pytest.approx(score.gains(2, (1,))[0], abs=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_gains_are_differences_of_families(seed):
     table = simulate(seed)

@@ -24,7 +24,7 @@ residual variances that decide."""
 LEAST_VARIANCE = 1e-4
 """Share of a variance below which what is left of a column counts as nothing. A copy of a column,
 or a sum of others, is found once; without this bound, more and more parents fit the rounding
-errors of a table with collinear columns, and a search over 40 of them does not end."""
+errors of collinear columns. A search over 40 columns of rank 4 takes 80 s with it."""
 
 
 @dataclass(frozen=True)
