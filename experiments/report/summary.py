@@ -102,8 +102,6 @@ def remarks(found: dict[str, Found]) -> str:
 
 def imputation(found: Found) -> Iterator[Line]:
     """Missing cells by mechanism and loss, the held-back half of the tables first."""
-    methods = {name for group in found["measures"].values() for name in group}
-    others = [name for name in methods if not name.startswith("vfg")]
     halves = {"held-back tables": found["held_back"], "tables for tuning": found["tuning"]}
     for (half, names), own_values in product(halves.items(), (False, True)):
         cells = "cells missing by their own value" if own_values else "missing cells"
@@ -126,7 +124,7 @@ def imputation(found: Found) -> Iterator[Line]:
             counts = [
                 sum(c["outcome"] == k for c in groups.values()) for k in ("win", "draw", "loss")
             ]
-            seeds = [contest["seeds"] for contest in groups.values()]
+            seeds, others = ([c[name] for c in groups.values()] for name in ("seeds", "others"))
             yield [
                 f"{cells}, {len(logs)} {half}, {loss}",
                 "`VFGImputer`",
@@ -134,7 +132,7 @@ def imputation(found: Found) -> Iterator[Line]:
                 f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
                 " / ".join(map(str, counts)),
                 _cost(found, groups),
-                f"{len(others)}, {min(seeds)} to {max(seeds)}",
+                f"{min(others)} to {max(others)}, {min(seeds)} to {max(seeds)}",
             ]
 
 

@@ -184,6 +184,7 @@ def contest(ours: dict[int, dict[str, Any]], baselines: Measured, loss: str) -> 
         "ratio": rounded(ratios[best]),
         loss: [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
         "seeds": len(pairs[best]),
+        "others": len(pairs),
         "outcome": outcome([o - b for o, b in pairs[best]], mean(b for _, b in pairs[best])),
     }
 

@@ -21,7 +21,7 @@ from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from vfg.bigtable import Source
-    from vfg.imputation.evaluation import Evaluation
+    from vfg.imputation.evaluation import ColumnScore, Evaluation
     from vfg.imputation.settings import ImputerSettings
     from vfg.imputation.table_model import TableModel
     from vfg.tables.cells import Mask
@@ -254,20 +254,34 @@ def evaluate(
 def print_scores(evaluation: Evaluation) -> None:
     """Errors of all columns, for people."""
     heads = ("column", "hidden", "error", "of the mean", "covered", "right")
+    nan = float("nan")
     rows: list[tuple[object, ...]] = [
-        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, s.accuracy)
+        (str(s.column), s.hidden, s.rmse, s.baseline, s.coverage, nan)
+        if _is_number(s)
+        else (str(s.column), s.hidden, nan, nan, nan, s.accuracy)
         for s in evaluation.columns
     ]
-    total = sum(score.hidden for score in evaluation.columns)
-    rows.append(
-        ("all", total, evaluation.rmse, evaluation.baseline, evaluation.coverage, float("nan"))
-    )
+    total, own = sum(score.hidden for score in evaluation.columns), numbers_of(evaluation)
+    rows.append(("all", total, own.rmse, own.baseline, own.coverage, share_right(evaluation)))
     print_table(heads, rows)
     print_text(
-        "\nerror: root mean square, in standard deviations of the column; of the mean: the same "
-        f"of mean imputation; covered: inside the {100 * evaluation.level:g} % interval; right: "
-        "share of categories imputed correctly"
+        "\nerror: root mean square of numbers, in standard deviations of the column; of the mean: "
+        f"the same of mean imputation; covered: inside the {100 * evaluation.level:g} % interval; "
+        "right: share of categories imputed correctly"
     )
+
+
+def numbers_of(evaluation: Evaluation) -> Evaluation:
+    """The scores of numbers and dates alone.
+
+    Categories are imputed by a level, baselines answer with a point between levels: their distances
+    do not compare, what they get right does.
+    """
+    return replace(evaluation, columns=tuple(s for s in evaluation.columns if _is_number(s)))
+
+
+def _is_number(score: ColumnScore) -> bool:
+    return score.accuracy != score.accuracy  # NaN
 
 
 def print_methods(entries: list[MethodScore]) -> None:
@@ -278,15 +292,23 @@ def print_methods(entries: list[MethodScore]) -> None:
     rows: list[tuple[object, ...]] = []
     for method, pattern in dict.fromkeys((entry.method, entry.pattern) for entry in entries):
         own = [e for e in entries if (e.method, e.pattern) == (method, pattern)]
-        scores = [(e.evaluation.rmse, e.evaluation.mae, _right(e), e.seconds) for e in own]
+        scores = [
+            (
+                numbers_of(e.evaluation).rmse,
+                numbers_of(e.evaluation).mae,
+                share_right(e.evaluation),
+                e.seconds,
+            )
+            for e in own
+        ]
         means = [sum(column) / len(own) for column in zip(*scores, strict=True)]
         rows.append((method, *([pattern] if several else []), *means))
     print_table(heads, rows)
 
 
-def _right(entry: MethodScore) -> float:
+def share_right(evaluation: Evaluation) -> float:
     """The share of categories imputed correctly; NaN without any."""
-    scores = [(s.accuracy, s.hidden) for s in entry.evaluation.columns if s.accuracy == s.accuracy]
+    scores = [(s.accuracy, s.hidden) for s in evaluation.columns if not _is_number(s)]
     cells = sum(hidden for _, hidden in scores)
     return sum(right * hidden for right, hidden in scores) / cells if cells else float("nan")
 
@@ -299,7 +321,10 @@ def save_plot(entries: list[MethodScore], path: Path) -> None:
 
     scores: dict[str, list[tuple[float, float]]] = {}
     for entry in entries:
-        scores.setdefault(entry.method, []).append((entry.seconds, entry.evaluation.rmse))
+        error = numbers_of(entry.evaluation).rmse
+        if error != error:  # there are no numbers: the share of categories that are wrong
+            error = 1.0 - share_right(entry.evaluation)
+        scores.setdefault(entry.method, []).append((entry.seconds, error))
     figure, picture = cost(scores).figure, io.BytesIO()
     assert isinstance(figure, Figure)
     figure.savefig(picture, format=path.suffix[1:], bbox_inches="tight")
