@@ -129,6 +129,7 @@ class Ensemble(CachedModule):
     departures: Tensor | None
     following: Tensor | None
     trust: Tensor | None
+    usual_distance: Tensor | None
     pooling: Tensor | None
     slopes: Tensor | None
     drawing: Tensor | None
@@ -161,7 +162,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures", "drawing", "sharpness", "trust"):
+        for name in ("pooling", "departures", "drawing", "sharpness", "trust", "usual_distance"):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("following", parts.following)
         self.register_buffer("slopes", parts.mechanism.slopes)
@@ -226,10 +227,11 @@ class Ensemble(CachedModule):
         """Means moved to those of the linear model, the further rows lie from the fitted ones."""
         if self.following is None:
             return means  # a file of an earlier version, or cells that are missing by their value
-        if self.trust is None or DISTANCES not in expected:
+        if self.trust is None or self.usual_distance is None or DISTANCES not in expected:
             return self.within_widest_range(means + expected[BEYOND])
         linear = self.within_widest_range(expected["linear"] + expected[BEYOND])
-        return means + linear_share(expected[DISTANCES], self.trust) * (linear - means)
+        share = linear_share(expected[DISTANCES], self.usual_distance, self.trust)
+        return means + share * (linear - means)
 
     def with_trees(self, stacked: Prediction, observed: Tensor) -> Prediction:
         """The second stage: means moved towards those of trees."""

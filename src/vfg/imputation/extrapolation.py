@@ -3,11 +3,11 @@ r"""Rows unlike the fitted ones: what is filled moves from the ensemble to the l
 Mixtures and row mixtures describe the fitted rows; far from these they predict anything. A row lies
 $d = \tfrac1{|o|} \sum_{j \in o} (x_j - \bar m_j)^2 / (h_j^2 + \bar v_j)$ from the means $\bar m$
 of the fitted rows that a row mixture of noise $h$ finds similar, whose missing cells have the
-variances $\bar v$: below one for most rows like the fitted ones.
+variances $\bar v$. Most rows like the fitted ones lie within $d_0$, which is at least one.
 Let $S$ be the ensemble's mean, $\ell$ the linear model's, clipped to the observed range, and $e$
 what the clipping cut off. A cell is filled with
 
-$$S + s\,(\ell + g e - S), \qquad s = \frac{(d - 1)_+}{(d - 1)_+ + \kappa \rho^2}.$$
+$$S + s\,(\ell + g e - S), \qquad s = \frac{(d - d_0)_+}{(d - d_0)_+ + \kappa \rho^2}.$$
 
 $\rho$ says how many times as large as the ensemble's the squared errors of the linear model are at
 held-out cells of the column: where it says little, it is not trusted far out either. $g$ says how
@@ -32,11 +32,13 @@ from vfg.gaussian.parameters import factors_of
 from vfg.training.losses import draw_rows
 
 TRUST = 2.0
-"""κ: the distance beyond one at which the linear model counts half where it predicts as well as the
+"""κ: the distance beyond d_0 at which the linear model counts half where it predicts as well as the
 ensemble. Seven tables for tuning, fitted on the first 70 % of the rows along a principal component
 or a column: squared errors of the others are 0.854, 0.857 and 0.864 of those without this rule for
 1, 2 and 4; on random rows 1.003, 1.002 and 1.000. With ρ instead of its square, rows on the other
 branch of a parabola had one and a half times the error."""
+USUAL = 0.95
+"""The share of the fitted rows, each without itself, that lie within d_0."""
 OUTERMOST = 0.2
 """The share of cells from which the slope at an end is estimated; 0.1 and 0.3 were as good."""
 FEWEST = 10
@@ -55,16 +57,18 @@ NUMBERS = 2**22
 """Entries of matrices that are inverted at once, about."""
 
 
-def linear_share(distances: Tensor, trust: Tensor) -> Tensor:
+def linear_share(distances: Tensor, usual: Tensor, trust: Tensor) -> Tensor:
     """How much the linear model counts, `(rows, columns)`, from distances `(rows, 1)`.
 
-    `trust` is that in the ensemble, by column; infinite where it alone counts.
+    `usual` is the distance up to which it does not; `trust` is that in the ensemble, by column,
+    and infinite where it alone counts.
 
     Example:
-        >>> linear_share(torch.tensor([[0.7], [3.0]]), torch.tensor([2.0, torch.inf])).tolist()
+        >>> distances, trust = torch.tensor([[0.7], [3.0]]), torch.tensor([2.0, torch.inf])
+        >>> linear_share(distances, torch.tensor(1.0), trust).tolist()
         [[0.0, 0.0], [0.5, 0.0]]
     """
-    beyond = (distances - 1.0).clamp(min=0.0)
+    beyond = (distances - usual).clamp(min=0.0)
     return beyond / (beyond + trust)
 
 
@@ -154,6 +158,16 @@ def furthest_ends(following: Tensor, observed_range: Tensor) -> Tensor:
     width = WIDTHS * (observed_range[1] - observed_range[0])
     ends = observed_range + width * torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     return torch.where(following > 0.0, ends, math.nan)
+
+
+def usual_distance(distances: Tensor) -> Tensor:
+    """$d_0$ from the distances of fitted rows, each without itself.
+
+    Example:
+        >>> usual_distance(torch.linspace(0.0, 4.0, 101, dtype=torch.float64))
+        tensor(3.8000, dtype=torch.float64)
+    """
+    return distances.quantile(USUAL).clamp(min=1.0)
 
 
 def ensemble_trust(linear: Tensor, ensemble: Tensor, prior: float) -> Tensor:

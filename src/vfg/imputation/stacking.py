@@ -27,7 +27,7 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
-from vfg.imputation.extrapolation import ensemble_trust
+from vfg.imputation.extrapolation import ensemble_trust, usual_distance
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
@@ -240,6 +240,7 @@ class Stacking:
     error: float | None = None  # root mean squared error at held-out cells, in deviations
     sharpness: Tensor | None = None  # that makes draws narrower, per column; see `sharpen`
     trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
+    usual_distance: Tensor | None = None  # of rows like the fitted ones
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -300,6 +301,7 @@ class HeldOutCells:
     `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
     row_mixture: RowMixture | None  # whose linear model did not see these cells
     votes: Tensor | None = None  # its votes for categories, (rows, all categories)
+    distances: Tensor | None = None  # of the rows from similar ones, (rows, 1)
 
 
 @dataclass
@@ -385,9 +387,11 @@ def fit_stacking(
     if parts.linears is not None:
         trust = _trust(total, errors, number_held)
         trust[[place for column in categories for place in column.places]] = torch.inf
+    distances = [one.distances for one in held_out if one.distances is not None]
+    usual = usual_distance(torch.cat(distances)) if distances else None
     return Stacking(
         combined, factors, spread, reach, pooling, departures, useful, drawing, error, sharpness,
-        trust,
+        trust, usual,
     )  # fmt: skip
 
 
@@ -570,13 +574,14 @@ def _held_out_cells(
         means[1], unseen[1] = torch.stack(by_mixture), place
     if parts.linears is not None:
         means[2] = exact_means(parts.linears[place], x, shown)[None]
-    row_mixture, alone, votes = None, None, None
+    row_mixture, alone, votes, distances = None, None, None, None
     if parts.neighbours:
         others = [
             _means_without_own_row(one, x, shown, rows, len(values)) for one in parts.neighbours
         ]
         means[3:] = [torch.stack([pair[k] for pair in others]) for k in range(2)]
         unseen[3:] = nearest, nearest
+        distances = torch.stack([pair.distances for pair in others]).mean(0)
         row_mixture = parts.neighbours[nearest].without(values, observed, own)
         alone = _means_without_own_row(row_mixture, x, shown, rows, len(values))
     means = [clip(each.clamp(*reach)) for each in means]
@@ -587,7 +592,10 @@ def _held_out_cells(
     if alone is not None:
         single[3:], votes = clip(torch.stack(alone[:2]).clamp(*reach)), alone.votes
     counted = own[rows].double()
-    return HeldOutCells(place, rows, x, shown, counted, single, at_missing, row_mixture, votes)
+    means_of_all = single, at_missing
+    return HeldOutCells(
+        place, rows, x, shown, counted, *means_of_all, row_mixture, votes, distances
+    )
 
 
 def _departures(

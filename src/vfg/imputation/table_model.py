@@ -1121,6 +1121,7 @@ class TableModel(Ensemble):
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.trust is None else {"trust": True}),
+            **({} if self.usual_distance is None else {"usual_distance": True}),
             **({} if self.following is None else {"following": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
@@ -1151,6 +1152,9 @@ class TableModel(Ensemble):
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
         if "trust" in description:
             combination = replace(combination, trust=slopes.clone())
+        if "usual_distance" in description:
+            usual = torch.ones((), dtype=torch.float64)
+            combination = replace(combination, usual_distance=usual)
         sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],

@@ -363,7 +363,7 @@ class Filler(nn.Module):
         self.stacked, self.weights = model.is_stacked, weights.tolist()
         used = used if self.stacked else set()
         names = ("factors", "reach", "departures") if self.stacked else ()
-        for name in (*names, "trust", "following"):
+        for name in (*names, "trust", "usual_distance", "following"):
             buffer = getattr(model, name)
             self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
         self.members = None
@@ -462,15 +462,16 @@ class Filler(nn.Module):
         self, means: Tensor, linear: Tensor, expected: Mapping[str, Tensor]
     ) -> Tensor:
         """As in `Ensemble`."""
-        trust, following = (cast("Tensor | None", x) for x in (self.trust, self.following))
+        learned = self.trust, self.usual_distance, self.following
+        trust, usual, following = (cast("Tensor | None", x) for x in learned)
         if following is None:
             return means
         inner = expected["linear"] if self.stacked else self._within_range(linear)
         beyond, ends = beyond_range(linear, inner, following), self.get_buffer("widest_range")
-        if trust is None or DISTANCES not in expected:
+        if trust is None or usual is None or DISTANCES not in expected:
             return (means + beyond).clamp(*ends)
         linear = (inner + beyond).clamp(*ends)
-        return means + linear_share(expected[DISTANCES], trust) * (linear - means)
+        return means + linear_share(expected[DISTANCES], usual, trust) * (linear - means)
 
     def _by_kind(self, values: Tensor, observed: Tensor, linear: Tensor) -> dict[str, Tensor]:
         expected = {"linear": linear.clamp(*self.get_buffer("reach"))} if self.stacked else {}
