@@ -166,6 +166,7 @@ class CompareOptions:
         0.1,
         None,
         "Share of the observed cells to hold out; of the rows for patterns other than cells.",
+        "--share",  # typer 0.27 would name it after its metavar
         metavar="SHARE",
         callback=check_share,
     )
