@@ -7,7 +7,7 @@ import pytest
 import torch
 from imputation.mixed_tables import light, linear
 
-from vfg.imputation.limits import keep_within_limits, levels_of_ranks
+from vfg.imputation.limits import keep_within_limits
 
 
 def skewed(seed=0, rows=300, sign=1.0):
@@ -46,6 +46,17 @@ def test_draws_of_an_ensemble_keep_the_sign_of_a_column():
     assert np.array_equal(few, imputer.sample(table, 5, proper=False)[:2])
 
 
+def test_intervals_of_skewed_columns_hold_small_values():
+    generator = np.random.default_rng(0)
+    table = np.column_stack([generator.gamma(0.7, 2.0, 300), generator.normal(size=300)])
+    imputer = light().fit(table)
+    new, truth = np.full((500, 2), np.nan), generator.gamma(0.7, 2.0, 500)
+    new[:, 1] = generator.normal(size=500)
+    low, high = (ends[:, 0] for ends in imputer.predict_interval(new))
+    assert np.mean((low <= truth) & (truth <= high)) > 0.84
+    assert np.mean(truth < low) < 0.1
+
+
 def test_a_limit_that_cells_attain_may_be_drawn():
     """Rain is often exactly 0."""
     whole, table = skewed()
@@ -56,7 +67,7 @@ def test_a_limit_that_cells_attain_may_be_drawn():
 
 
 def test_moments_are_kept_and_other_cells_too():
-    levels = torch.tensor(levels_of_ranks(1000), dtype=torch.float64)[:, None, None]
+    levels = torch.special.ndtri((torch.arange(1000).double() + 0.5) / 1000)[:, None, None]
     means = torch.tensor([[2.0, 2.0, 2.0]], dtype=torch.float64)
     deviations = torch.tensor([[1.5, 0.3, 1.5]], dtype=torch.float64)
     draws = means + deviations * levels

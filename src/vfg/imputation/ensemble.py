@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.extrapolation import beyond_range, linear_share
-from vfg.imputation.limits import keep_within_limits, levels_by_rank, levels_of_ranks
+from vfg.imputation.limits import squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
     EXACT,
@@ -361,23 +361,13 @@ class Ensemble(CachedModule):
         """Draws of parts, moved to what the ensemble predicts and kept within limits."""
         draws = torch.where(observed, values, self.recentre(drawn, expected))
         draws = self.follow_means(draws, values, observed, expected, prediction.means)
-        return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
+        return torch.where(observed, values, self.draws_within_limits(draws))
 
-    def draws_within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+    def draws_within_limits(self, draws: Tensor) -> Tensor:
         """Draws of cells within the open limits of their columns; files of earlier versions cut."""
-        limits = self.open_limits.to(draws.device)
-        chosen = limits.isfinite().any(0).nonzero()[:, 0]
-        if self.sharpness is None or not len(chosen):
+        if self.sharpness is None:
             return draws
-        own, centres, ends = draws[..., chosen], means[:, chosen], limits[:, chosen]
-        known = own[:DEVIATION_DRAWS].sort(0).values
-        passes = (known[0] <= ends[0]) | (known[-1] >= ends[1])
-        if not bool(passes.any()):
-            return draws
-        moments = levels_by_rank(own, known), centres, known.std(0)
-        kept, grid = draws.clone(), levels_of_ranks(len(known))
-        kept[..., chosen] = keep_within_limits(own, *moments, known[[0, -1]], ends, grid)
-        return kept
+        return squeeze_into_limits(draws, self.open_limits.to(draws.device), self.reach)
 
     @property
     def open_limits(self) -> Tensor:
