@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python tests/golden/make_golden.py [folder]
 
 The folder is `v1` beside this script unless another one is given. Files that the folder holds are
-kept with their answers: only models without a file are fitted. A later version of the file format
+kept with their answers: only models without a file are fitted. To make one again, which breaks a
+promise once it was released, remove its line of `answers.json`. A later version of the file format
 gets a folder of its own. Every model is small, fitted briefly and with a fixed seed; what matters
 is that a file loads and answers as it did, not that the model is any good.
 """
@@ -403,11 +404,11 @@ def related(rows, seed, share=0.2):
     return frame.mask(gaps)
 
 
-def few_rows(frame, other, **options):
+def few_rows(frame, other, weights=None, **options):
     """A fitted imputer, and seven rows to fill in the order of the fit."""
     row, column = np.indices(other.shape)
     part = other.mask((row > 0) & ((row + column) % 3 == 0))
-    imputer = VFGImputer(device="cpu", random_state=0, **options).fit(frame)
+    imputer = VFGImputer(device="cpu", random_state=0, **options).fit(frame, sample_weight=weights)
     batch = pa.RecordBatch.from_pandas(part, preserve_index=False)
     return imputer, {"batch": from_batch(batch), "columns": list(frame.columns)}
 
@@ -483,6 +484,47 @@ def table_of_sums():
     return imputer, {"batch": from_batch(batch_of(other)), "columns": list(frame.columns)}
 
 
+NAMES = ["height", "weight", "age", "sugar", "iron"]
+
+
+def numbers_to_fill(rows, seed, far=1.0):
+    """Rows to fit, and seven to fill of which the last four lie further out."""
+    frame, other = (
+        pd.DataFrame(numbers(*size), columns=NAMES)
+        for size in ((rows, 5, seed, 0.2), (7, 5, seed + 1, 0.0))
+    )
+    other.iloc[3:] *= far
+    return frame, other
+
+
+def table_far_rows():
+    """Draws that are sharpened, and rows unlike the fitted ones, in a table of numbers."""
+    return few_rows(*numbers_to_fill(90, 36, far=4.0), trees=2, **PARTS)
+
+
+def table_far_rows_linear():
+    """Rows beyond the observed range, filled by the linear model alone."""
+    return few_rows(*numbers_to_fill(60, 38, far=4.0), bend=False)
+
+
+def table_regressions():
+    """Logistic regressions beside trees, and dates as text."""
+    frame, other = mixed(90, 40), mixed(7, 41, 0.0)
+    names = ["height", "age", "member", "city", "grade", "since"]
+    frame, other = (
+        part[names].assign(since=part["since"].dt.strftime("%Y-%m-%d")) for part in (frame, other)
+    )
+    return few_rows(frame, other, trees=2, **PARTS)
+
+
+def table_weights():
+    """Rows on a curve that count several times, and some that do not count."""
+    angle = np.random.default_rng(42).uniform(-3.0, 3.0, size=(127, 1))
+    curve = np.hstack([angle, np.sin(angle), np.cos(angle), angle**2])
+    frame = pd.DataFrame(curve + 0.1 * numbers(127, 4, 42, 0.1), columns=NAMES[:4])
+    return few_rows(frame[7:], frame[:7], np.arange(120) % 4.0, trees=0, **PARTS)
+
+
 MODELS = {
     "vfg_mean_named": mean_of_named_columns,
     "vfg_gaussian": joint_gaussian,
@@ -518,6 +560,10 @@ MODELS = {
     "table_constraints": table_with_constraints,
     "table_causes": table_with_causes,
     "table_sums": table_of_sums,
+    "table_far": table_far_rows,
+    "table_far_linear": table_far_rows_linear,
+    "table_regressions": table_regressions,
+    "table_weights": table_weights,
 }
 
 
