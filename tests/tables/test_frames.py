@@ -185,7 +185,7 @@ def test_columns_of_polars_that_are_no_values_are_refused(cell, kind):
 
 
 def test_what_stands_for_nothing_is_known_without_pandas_too(monkeypatch):
-    cells = objects([None, float("nan"), np.datetime64("NaT"), 0, "", False])
+    cells = objects([None, float("nan"), np.datetime64("NaT", "s"), 0, "", False])
     monkeypatch.delitem(sys.modules, "pandas")
     assert absent_cells(cells).tolist() == [True, True, True, False, False, False]
 
