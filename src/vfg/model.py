@@ -122,8 +122,8 @@ def check_prior(block: Block, prior: Prior, spec: PriorSpec, states: StatesSpec)
 class VFG(nn.Module):
     r"""A variational flow graphical model.
 
-    Forward messages take data to the roots, backward messages take the roots to data, both through
-    the same invertible edges:
+    Forward messages go from the data to the roots, backward messages from the roots to the data,
+    both through the same invertible edges:
 
     $$h^{(i)} = \operatorname{aggregate}_{j \in ch(i)} f_{(j,i)}(h^{(j)}), \qquad
       \hat h^{(i)} = \frac{1}{|pa(i)|} \sum_{j \in pa(i)} f^{-1}_{(i,j)}(\hat h^{(j)})$$
@@ -133,15 +133,16 @@ class VFG(nn.Module):
 
     Args:
         graph: the nodes and edges, or a learned graph.
-        flow: what every flow edge is made of, or a mapping from edge names (`"child->parent"`) to
-            that, with `"*"` for all others. None is `vfg.LinearStart()`, couplings that `vfg.fit`
-            starts at a factor analysis of the table; or `vfg.Coupling()` where the graph has no
-            linear start: several roots, latent nodes of different widths, leaves that are not
-            real, or another aggregation.
-        aggregation: how nodes join their children: `mean`, `concatenation`, `precision` or
-            `gaussian`; a node's own `aggregation` goes first. None is `gaussian`, or `mean` for
-            latent nodes wider than 32, priors that are not Normal and `vfg.Bottleneck`.
-        states: how latent states come about: `deterministic`, as in the paper's algorithms;
+        flow: the function of every flow edge, or a mapping from edge names (`"child->parent"`) to
+            functions, with `"*"` for all others. None is `vfg.LinearStart()`, couplings that
+            `vfg.fit` starts at a factor analysis of the table; or `vfg.Coupling()` where the graph
+            has no linear start: several roots, latent nodes of different widths, leaves that are
+            not real, or another aggregation.
+        aggregation: how nodes combine the messages of their children: `mean`, `concatenation`,
+            `precision` or `gaussian`; a node's own `aggregation` takes precedence. None is
+            `gaussian`, or `mean` for latent nodes wider than 32, priors that are not Normal and
+            `vfg.Bottleneck`.
+        states: how latent states are computed: `deterministic`, as in the paper's algorithms;
             `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
         latent: the distribution of a latent state given its parents: `laplace` or `normal`. With
             deterministic states it decides how the objective measures the distance between
@@ -155,7 +156,7 @@ class VFG(nn.Module):
         seed: of the initial parameters.
 
     Raises:
-        ValueError: if widths cannot meet, or a name is not known.
+        ValueError: if widths do not fit together, or a name is not known.
 
     Example:
         >>> import vfg
@@ -264,7 +265,7 @@ class VFG(nn.Module):
 
     @property
     def states(self) -> str:
-        """How latent states come about: `deterministic` or `sampled`."""
+        """How latent states are computed: `deterministic` or `sampled`."""
         return self.states_spec.name
 
     # Public methods.

@@ -94,17 +94,17 @@ def filled_batch(
 ) -> Any:
     """Fill the missing values of a part of a table.
 
-    Rows do not influence each other, and a row's result follows from its cells, its position in the
-    whole table, the model and the settings alone: the same bits come out however a table is cut (on
-    one kind of machine, with one number of threads). Observed cells, columns that the model does
-    not know, order and types stay as they are. Columns without any observed cell in fitting keep
-    their missing values.
+    Rows do not influence each other. The result of a row depends only on its cells, its position in
+    the whole table, the model and the settings, so it has the same bits however a table is divided
+    (on one kind of machine, with one number of threads). Observed cells, columns that the model
+    does not know, order and types stay as they are. Columns without any observed cell in fitting
+    keep their missing values.
 
     Args:
         model: a fitted one: `VFGImputer.model_`, or what `vfg.load` returns.
         batch: a `pyarrow.RecordBatch` with the columns of the model, in any order, among others.
         first_row: the position of its first row in the whole table.
-        filling: what to write; None for what is expected.
+        filling: what to write; None for expected values.
 
     Returns:
         A record batch with the schema of `filled_schema`.
@@ -214,7 +214,7 @@ def filled_schema(model: TableModel, schema: Any, filling: Filling | None = None
     Args:
         model: the fitted model.
         schema: of the table with missing values.
-        filling: what to write; None for what is expected.
+        filling: what to write; None for expected values.
 
     Raises:
         ValueError: for a column that is missing, that holds what it did not in fitting, or whose

@@ -88,19 +88,19 @@ def impute(
 
     A target whose name has a suffix of a table file, and `"-"`, is one file, which appears as a
     whole or not at all. Any other target is a folder of shards `part-00000.parquet`, …, with a
-    `_manifest.json`: each shard appears as a whole. A job that was interrupted goes on where it was
-    if it is started again; a file of more than one shard has its pieces in a hidden folder beside
-    it until it is whole. What is in a shard depends on the rows, the model and `filling` alone,
-    whatever the engine and the number of processes.
+    `_manifest.json`: each shard appears as a whole. A job that was interrupted continues
+    if it is started again; the pieces of a file of more than one shard are kept in a hidden folder
+    beside it until it is complete. The contents of a shard depend only on the rows, the model and
+    `filling`, not on the engine and the number of processes.
 
     Args:
         source: a table, or what `open_table` takes.
         model: a fitted model or imputer, or its file.
         target: a file, a folder, or `"-"` for standard output.
-        filling: draws, intervals, flags and seed; None for what is expected. Proper draws are for
+        filling: draws, intervals, flags and seed; None for expected values. Proper draws are for
             the table that the model was fitted to, since parameters are drawn given its rows.
         shard_rows: how many rows are filled, and written to one shard, at a time.
-        format: of the target; None reads it off its suffix, or takes Parquet for shards.
+        format: of the target; None infers it from its suffix, or takes Parquet for shards.
         engine: `"local"`, `"ray"`, or one that was set up. With Ray and a folder as the target,
             workers read and write; every machine must reach the files.
         processes: how many work at once, each with one thread.

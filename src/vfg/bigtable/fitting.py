@@ -165,18 +165,18 @@ def fit(
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
 
     A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
-    Of a larger table so many rows are drawn at random in one pass, each with the same chance; rows
-    without any observed cell are left out. `VFGImputer.fit` would use no more rows either. All rows
-    decide the ranges that filled numbers and dates keep to, and the categories of text (of columns
-    with at most 10,000). The drawn rows alone decide means, deviations and code points, so that
-    categories that no drawn row has are known but never filled in.
+    From a larger table that many rows are drawn at random in one pass, each with the same
+    probability; rows without any observed cell are left out. `VFGImputer.fit` would use no more
+    rows either. The ranges of filled numbers and dates, and the categories of text (in columns with
+    at most 10,000), come from all rows. Means, standard deviations and code points come from the
+    drawn rows only, so categories that no drawn row has are known but never filled in.
 
     Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of
     `every_row`; all else happens in each of them, with the same result.
 
     Args:
         source: a table, or what `open_table` takes.
-        imputer: the settings; it stays unfitted. None for the usual ones.
+        imputer: the settings; it stays unfitted. None for the defaults.
         columns: names of the columns to fit; None for all columns but a stored pandas index.
         rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
         every_row: whether the linear model is then fitted to all rows of the table, in further

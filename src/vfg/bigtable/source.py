@@ -107,7 +107,7 @@ class Source:
 
     @property
     def doubts(self) -> list[str]:
-        """Sentences about cells that may be meant otherwise; known after the types are."""
+        """Sentences about cells whose reading is doubtful; known after the types are."""
         texts = [file.doubts for file in self.files if isinstance(file, CsvFile)]
         return list(dict.fromkeys(doubt for doubts in texts for doubt in doubts))
 
@@ -220,14 +220,14 @@ def open_table(
 
     In text files, empty cells and `NA`, `NaN`, `null` and the like are missing values. Columns have
     the narrowest type that holds all cells: integers with missing values stay integers,
-    numbers with leading zeros stay text. Dates such as `31.12.2020` are dates if every cell of the
-    column fits one order of day and month, and durations are such as `1:30:00`.
+    numbers with leading zeros stay text. Text such as `31.12.2020` is read as dates if every cell
+    of the column fits one order of day and month. `1:30:00` is a duration.
 
     Args:
         source: a file, a folder of Parquet files, a pattern such as `part-*.csv`, `"-"` for
             standard input (which is copied to a temporary file), or a sequence of these.
-        format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None reads it off
-            the suffix, also before `.gz`, `.zst`, `.bz2` or `.lz4`, or off the first bytes.
+        format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"` (Feather) or `"jsonl"`; None infers it from
+            the suffix, also before `.gz`, `.zst`, `.bz2` or `.lz4`, or from the first bytes.
         exclude: files and folders that patterns and folders do not take, such as earlier output.
         dialect: of CSV files; None detects delimiter and decimal mark.
         like: `TableModel.origin` of a model: CSV files with its columns are read as those that it

@@ -153,7 +153,7 @@ class Sink:
     Args:
         target: a path, whose suffix gives format and compression, or `"-"` for standard output.
         schema: names and types of the columns.
-        format: as in `open_table`; None reads it off the suffix, or takes `"csv"` for standard
+        format: as in `open_table`; None infers it from the suffix, or takes `"csv"` for standard
             output.
         dialect: of separated text; None for commas and points, and quotation marks where needed.
 

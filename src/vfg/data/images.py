@@ -175,7 +175,7 @@ def omniglot() -> Images:
 
     Likelihoods in the literature are of `chardata.mat`, which is what is downloaded. A file in
     `VFG_DATA` may be another reduction with another split; `Images.source` names it,
-    and numbers of the two are not to be compared.
+    and numbers of the two cannot be compared.
 
     Returns:
         Grey images from 0 to 255 without labels; 23,000 and 1345 rows, and the test rows.

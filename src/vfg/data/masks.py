@@ -65,7 +65,7 @@ def mar(table: Array, rate: float, seed: int) -> Mask:
 
 
 def mnar_self(table: Array, rate: float, seed: int) -> Mask:
-    r"""Cells missing not at random: large values hide themselves.
+    r"""Cells missing not at random: large values are missing more often.
 
     A cell with standardised value $z$ in column $j$ is missing with probability
     $\sigma(z + b_j)$, where $b_j$ makes the mean probability of the column equal to the rate.

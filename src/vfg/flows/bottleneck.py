@@ -84,10 +84,10 @@ class BottleneckFlow(Flow):
 
 @dataclass(frozen=True)
 class Bottleneck(FlowSpec):
-    r"""An edge from images to a parent of any width, narrower ones too, by convolutions.
+    r"""An edge from images to a parent of any width, which may be narrower, by convolutions.
 
-    It is an invertible function of the child's and the parent's width together. On the way up
-    learned constants stand for the parent's part, on the way down for the child's:
+    It is an invertible function of child and parent together. Learned constants replace the
+    parent on the way up and the child on the way down:
 
     $$z = c + e(x), \qquad \hat x = r + d(z)$$
 

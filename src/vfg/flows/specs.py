@@ -59,8 +59,8 @@ class FlowSpec(Spec):
 class Coupling(FlowSpec):
     """Coupling layers, then a scale and a shift per coordinate: the paper's flow.
 
-    At width 1 a coupling has nothing to condition on and would be affine; there a monotone spline
-    takes the place of the layers.
+    At width 1 a coupling has nothing to condition on and would be affine. A monotone spline then
+    replaces the layers.
 
     Args:
         blocks: number of coupling layers.
@@ -126,7 +126,7 @@ class Coupling(FlowSpec):
 
 @dataclass(frozen=True)
 class Spline(FlowSpec):
-    """A monotone spline per coordinate, then a scale and a shift: coordinates never mix.
+    """A monotone spline per coordinate, then a scale and a shift; coordinates are independent.
 
     Args:
         bins: number of pieces, at least 2.

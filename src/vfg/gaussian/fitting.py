@@ -79,12 +79,12 @@ class GaussianSettings:
         steps: how many gradient steps.
         shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
             mixed roots to their average; 0 is maximum likelihood.
-        negligible: EM passes over components whose probability given a row is below this,
-            and scores all of them every fifth iteration: much faster with many components.
+        negligible: EM skips components whose probability given a row is below this, and evaluates
+            all of them every fifth iteration, which is much faster with many components.
         validation: what chooses between runs, iterations and steps: a share of the cells,
             which are held out, or a table of other rows.
         seed: of starts, held-out cells and batches.
-        progress: whether to print what every run reaches.
+        progress: whether to print the likelihood of every run.
 
     Raises:
         ValueError: for invalid values.

@@ -71,10 +71,10 @@ class GaussianVFG(nn.Module):
 
     log p of a row is **defined** by the chain rule: the density of its real cells, times the
     probability of each discrete cell, in the order of the table, given the real cells and the
-    discrete ones before it. So it is normalised over the values of the observed cells, whichever
-    they are. But another order of discrete columns gives other numbers, and of two discrete cells
-    summing out the earlier one, or integrating out a real cell beside a discrete one, does not
-    give exactly the log p of the smaller table. Draws follow the chain given the evidence.
+    discrete ones before it. So it is normalised over the values of the observed cells, for any
+    mask. But another order of discrete columns gives other numbers. Summing out the earlier one of
+    two discrete cells, or integrating out a real cell beside a discrete one, does not give exactly
+    the log p of the smaller table. Draws follow the chain given the evidence.
 
     Args:
         graph: the nodes and edges, or a learned graph; identity edges are not learned.
@@ -86,12 +86,12 @@ class GaussianVFG(nn.Module):
         mixture: what components differ in: `"root"` (means and covariances of the roots) or
             `"loadings"` (loadings, offsets and noises of the leaves).
         inner_noise: whether latent nodes below the roots have noise of their own.
-        noise_floor: what standard deviations never fall below, relative to a column's own. At
-            the default, exact linear relations are filled up to 1e-6 of a deviation.
+        noise_floor: lower bound of standard deviations, relative to a column's own. At the default,
+            cells of exact linear relations are filled up to 1e-6 standard deviations.
         seed: of the initial parameters.
 
     Raises:
-        ValueError: if a choice is not known or a leaf cannot be explained.
+        ValueError: if a choice is not known, or a leaf cannot have the likelihood.
 
     Example:
         >>> from vfg.data import synthetic
@@ -195,9 +195,9 @@ class GaussianVFG(nn.Module):
     ) -> LikelihoodHistory:
         """Fit the model to further rows and to all that were given before.
 
-        Rows are not kept but summed up by mask, which loses nothing: the model is the one that
-        `fit` finds for all rows at once. Only tables with more than 50,000 rows of rare masks are
-        thinned out. Model files keep the sums. Another `fit` forgets them.
+        Rows are not kept but summed by mask. These sums are sufficient: the model is the one that
+        `fit` finds for all rows at once. Only if more than 50,000 rows have rare masks, some of
+        these are left out. Model files keep the sums. Another `fit` discards them.
 
         Args:
             table: further rows; the arguments are those of `fit`.
@@ -238,7 +238,7 @@ class GaussianVFG(nn.Module):
     def remember(
         self, table: ArrayLike, observed: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> None:
-        """Keep the sums of rows that the model was fitted to, for `partial_fit`."""
+        """Store the sums of rows that the model was fitted to, for `partial_fit`."""
         self._check_partial(GaussianSettings())
         cells, seen, weights = self._read_rows(table, observed, None, sample_weight)
         own = cells.new_ones(len(cells), dtype=torch.float64) if weights is None else weights

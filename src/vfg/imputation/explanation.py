@@ -88,7 +88,7 @@ class Explanation:
         if self.shift:
             parts.append(f"it is missing ({signed(self.shift)})")
         listed = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
-        because = f"because {listed}" if parts else "since no observed cell says anything about it"
+        because = f"because {listed}" if parts else "since no observed cell predicts it"
         if self.is_choice:
             start = (
                 f"its probability is {show(self.total)}, and {show(self.start)} without evidence"

@@ -147,19 +147,19 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Every column is a leaf under one root, or of the graph that is given. An exact linear-Gaussian
     model is fitted first. Nonlinear members start as copies of it; their invertible neural edges
-    are trained to fill hidden cells. Exact models whose root is a mixture serve tables with
+    are trained to fill hidden cells. Exact models whose root is a mixture help with
     clusters, jumps and discrete columns; mixtures with a component at every row predict from
-    similar rows. The predictions of all are stacked with weights fitted to held-out cells. Training
+    similar rows. Their predictions are stacked with weights fitted to held-out cells. Training
     uses observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
     more than 3,000 columns get the linear model alone.
 
     Observed cells come back bit for bit, and rows do not influence each other. A row without
-    observed cells is filled with the means without evidence. Filled numbers stay within the
+    observed cells is filled with unconditional means. Filled numbers stay within the
     observed range; in rows unlike the fitted ones they may leave it, by its width at most, where
     the column follows the linear model at that end. Categories that were not seen in fitting are
     kept and are not used as evidence. Evidence beyond ten standard deviations counts as ten.
 
-    None for a size leaves it to the shape of the table.
+    A size that is None is chosen from the shape of the table.
 
     Args:
         graph: a known graph whose leaves name the columns, or what `vfg.learn_graph` returned; None
@@ -168,18 +168,19 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         bounds: lowest and highest value that filled cells of columns may have, by name; None for
             the lowest or highest that is observed.
         constraints: texts such as "0 <= age <= 120", "a + b == total" or "start <= end", linear in
-            columns of numbers or dates, which all filled cells, draws and intervals satisfy. Names
-            that are no words stand in backticks, columns of arrays are x0, x1 and so on, dates
-            stand in quotes and differ by days. Rows whose observed cells contradict are refused.
+            columns of numbers or dates, which all filled cells, draws and intervals satisfy. Write
+            names that are no single words in backticks, columns of arrays as x0, x1 and so on, and
+            dates in quotes; differences of dates are in days. Rows whose observed cells contradict
+            a constraint are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
             and those with few different values, whose draws are such values, are recognised. Up to
             ten whole values are filled with whole numbers in frames; in arrays with one of them
             where that is as good in squared error, else with means.
-        bend: whether nonlinear members are trained; without, fitting takes seconds.
+        bend: whether nonlinear parts are fitted; without them fitting takes seconds.
         effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained; "balanced" trains none where they promise little. "best" takes
-            two to three times as long as "balanced". Counts and steps that are given take
-            precedence.
+            members are trained; "balanced" trains none where held-out cells predict little gain.
+            "best" takes two to three times as long as "balanced". Counts and steps that are given
+            take precedence.
         members: how many nonlinear models are averaged.
         mixtures: how many exact mixtures of linear models are averaged with them.
         neighbours: how many mixtures with a component at every row are averaged with them. They
@@ -189,13 +190,12 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         width: of the root.
         flow: the couplings on the edges.
         steps: of training.
-        budget: seconds that fitting may take at most; None for as long as the parts take. With less
-            time there are fewer and smaller parts, down to the linear model alone.
-        n_jobs: how many threads fitting uses; None for as many as torch has, each of which fits a
-            part by itself, so that it is not slowed down beside busy processes.
+        budget: seconds that fitting may take at most; None for no limit. With less time there are
+            fewer and smaller parts, down to the linear model alone.
+        n_jobs: how many threads fitting uses, each for another part; None for as many as torch has.
         missing_values: what marks missing values besides NaN, None, NaT and NA.
-        missingness: what is assumed about why cells are missing. "ignorable": nothing that their
-            values would say. "self": the log-odds of a number to be missing are linear in its
+        missingness: what is assumed about why cells are missing. "ignorable": it does not depend on
+            their own values. "self": the log-odds of a number to be missing are linear in its
             value. "auto": "self" if the pattern of missing cells is strong evidence for it, and
             other columns do not explain it better. Then missing cells of tables that are filled
             are assumed to be missing in the same way; see `vfg.TableModel.describe_missingness`.
@@ -205,10 +205,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             `fit`.
         keep_empty_features: keep columns without any observed cell in `fit`, filled with 0 if they
             hold numbers; without it they are dropped.
-        warm_start: whether another `fit` goes on from the last one, with the same columns.
+        warm_start: whether another `fit` continues from the last one, with the same columns.
         device: where to train and to answer; None takes the GPU if there is one.
         checkpoint: folder that keeps the training of nonlinear members, so that fitting the same
-            table with the same settings again goes on after a crash; None keeps none.
+            table with the same settings again continues after a crash; None keeps none.
         random_state: seed, or generator that gives one.
         verbose: whether to show a progress bar.
 
@@ -301,8 +301,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the model to the observed cells of a table.
 
         A row of weight 3 counts like three equal rows, and one of weight 0 is left out: the linear
-        model is the same to rounding, and the losses of other parts are multiplied. Weights say how
-        many rows there are, so shares that add up to 1 should be multiplied by the number of rows.
+        model is the same up to rounding, and the losses of other parts are multiplied. Weights are
+        numbers of rows, so multiply shares that add up to 1 by the number of rows.
 
         Args:
             X: a frame of pandas or polars, an array, or nested sequences.
@@ -404,8 +404,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Proper draws differ in the parameters of the model, too, so that the analyses of the tables
         can be pooled by `vfg.pool`, and keep the linear relations between columns, which
         predictions shrink. Parameters are drawn by data augmentation, given at most 2,000 of the
-        fitted rows, which the imputer keeps. Tables of more than 64 columns of numbers and
-        categories' coordinates have draws of one model.
+        fitted rows, which the imputer keeps. Tables of more than 64 encoded columns (numbers, and
+        coordinates of categories) have draws of the fitted model alone.
 
         Args:
             X: a table with the columns that were fitted.
@@ -432,11 +432,11 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every missing value.
 
-        An interval contains what `transform` fills in. Where fills stop at the observed range,
-        intervals of rows far outside the data do not: they reach to what is predicted. Observed
-        cells are their own ends. Columns of categories have the category that `transform`
-        fills in at both ends. Ends are read from 60 draws, which depend on the seed and on the
-        position of a row in X; those of a linear model alone are closed forms.
+        An interval contains the value that `transform` fills in. In rows far outside the data,
+        fills may stop at the observed range where intervals do not. For an observed cell both ends
+        are its value, and for a category both are the category that `transform` fills in. Ends are
+        quantiles of 60 draws, which depend on the seed and on the position of a row in X; those of
+        a linear model alone are closed forms.
 
         Args:
             X: a table with the columns that were fitted.
@@ -494,8 +494,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """How results move when missing numbers differ from what is filled in.
 
         Data cannot prove why cells are missing. This shifts all missing numbers by `delta` standard
-        deviations of their columns, and says what follows. Shifted cells keep to the bounds of
-        their columns. `vfg.plots.sensitivity` draws it.
+        deviations of their columns and recomputes the results. Shifted cells stay within the bounds
+        of their columns. `vfg.plots.sensitivity` draws it.
 
         Args:
             X: a table with the columns that were fitted.
@@ -546,9 +546,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the mean error of cells hidden by a fixed seed, so that model selection works.
 
-        Higher is better, and filling in means gets about -1. Numbers count squared errors in
-        deviations of their column, categories minus the logarithm of their probability in units of
-        the entropy of their column. X should have rows that were not fitted.
+        Higher is better, and filling in means gets about -1. The error of a number is
+        squared, in standard deviations of its column. That of a category is minus the logarithm of
+        its probability, divided by the entropy of its column. X should have rows that were not
+        fitted.
 
         Args:
             X: a table with the columns that were fitted.

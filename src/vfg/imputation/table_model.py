@@ -113,8 +113,8 @@ class TableModel(Ensemble):
     Attributes:
         history: of the training of the members, if it was in this process.
         mechanism: evidence about why cells of the fitted table are missing, as logarithms of Bayes
-            factors: that they are by their value, and by other columns (`rival`).
-        constraints: that filled cells satisfy, as texts.
+            factors: because of their own value, and because of other columns (`rival`).
+        constraints: of filled cells, as texts.
         origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
 
     Example:
@@ -193,8 +193,8 @@ class TableModel(Ensemble):
     ) -> None:
         """Continue from a fitted model, with more steps or other rows of the same columns.
 
-        Encoding and graph are kept and members are trained further. All other parts, which need no
-        start, are fitted again.
+        Encoding and graph are kept and members are trained further. All other parts are fitted
+        again from the beginning.
 
         Args:
             table: with the columns that were fitted.
@@ -507,8 +507,8 @@ class TableModel(Ensemble):
         """A sentence about why cells of the fitted table are missing.
 
         `fill`, and `transform`, `sample` and `predict_interval` of `VFGImputer`, take missing cells
-        as missing in the same way. `infer` and `evaluate` do not: there a cell that is not given
-        was left out by who asks.
+        as missing in the same way. `infer` and `evaluate` do not, because there a cell is missing
+        only because it was not given.
         """
         return describe_mechanism(self.slopes, self.mechanism)
 

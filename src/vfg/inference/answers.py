@@ -118,7 +118,7 @@ class TableAndStates:
 
 
 class Answer(ABC):
-    """What is inferred about some targets given evidence; every kind of model returns one.
+    """The posterior of some targets given evidence; `infer` of every kind of model returns one.
 
     Values are in the units of the data: tensors from `vfg.VFG` and `vfg.GaussianVFG`, arrays with
     the units and categories of the table from `vfg.TableModel`. Observed values come back as they
@@ -138,23 +138,23 @@ class Answer(ABC):
 
     @property
     def joint(self) -> bool:
-        """Whether draws of different targets in one row belong together."""
+        """Whether draws of different targets in one row are joint draws."""
         return True
 
     @property
     def exact_quantiles(self) -> bool:
-        """Whether quantiles of numbers are closed forms rather than read off draws."""
+        """Whether quantiles of numbers are closed forms rather than quantiles of draws."""
         return False
 
     @property
     @abstractmethod
     def converged(self) -> Any:
-        """Whether the repeated filling of partly observed sections has settled, `(rows,)`."""
+        """Whether the repeated filling of partly observed sections converged, `(rows,)`."""
 
     @property
     @abstractmethod
     def mean(self) -> ByName:
-        """Expected values by target; of 0 and 1 the probability of 1, of categories the likeliest.
+        """Expected values by target: for 0 and 1 the probability of 1, for categories the mode.
 
         A leaf or node has `(rows, width)`, a column `(rows,)`.
         """

@@ -75,15 +75,15 @@ def infer(
     """Any targets given any evidence.
 
     The missing values of a state that is observed in part are filled by backward messages,
-    repeatedly, until they settle. With sampled states nothing is iterated: latent nodes are drawn
-    given what is observed, and the answer is a `SampledAnswer`. Rows run in chunks of a fixed size
-    aligned to their ids, so a row with the same id has the same bits in every batch and order.
+    repeatedly, until they converge. With sampled states nothing is iterated: latent nodes are drawn
+    given the observed cells, and the answer is a `SampledAnswer`. Rows run in chunks of a fixed
+    size aligned to their ids, so a row with the same id has the same bits in every batch and order.
 
     Args:
         model: the model.
-        given: an array or tensor with NaN for missing values; a frame with some of the columns; or
-            values by the names of leaves, columns and latent nodes: a number, `(rows,)` or
-            `(rows, width)` each; or a list of such mappings, one per row.
+        given: an array or tensor with NaN for missing values; a frame with some of the columns; a
+            mapping from names of leaves, columns and latent nodes to values, which are numbers or
+            have the shape `(rows,)` or `(rows, width)`; or a list of such mappings, one per row.
         targets: leaves, columns or latent nodes by name; None means all leaves. A column without
             a name is called `leaf[0]`, `leaf[1]`, ...
         observed: which cells may be used, as a boolean mask, or by leaf or column.
@@ -91,23 +91,23 @@ def infer(
         seed: of the draws.
         row_ids: distinct integers from 0 on that draws and chunks depend on; None means the
             position in the input.
-        rounds: how often missing values are filled again, at most.
-        importance: with sampled states, how many draws per row are weighted by self-normalised
-            importance weights, which takes q nearer to the posterior; 0 for plain draws.
+        rounds: how often missing values are filled at most.
+        importance: with sampled states, how many draws per row get self-normalised importance
+            weights, which brings the answer nearer to the posterior; 0 for plain draws.
         padded: False computes the rows as they are, without padding to the fixed size. This is
             faster for a few rows; numbers are the same up to rounding.
         do: values by column that an intervention sets, one each or one per row; see `dag`.
         dag: (cause, effect) pairs of columns, or a `LearnedGraph`, along which effects follow from
-            `do`: each column is drawn from the model given its causes. `given` must be about
-            columns that are no effects of those that are set. Causes that are no columns, and wrong
-            edges, make the answer wrong.
+            `do`: each column is drawn from the model given its causes. `given` must not hold
+            effects of the columns that are set. The answer is wrong if edges are wrong, or if
+            columns have common causes that are not in the table.
 
     Returns:
         Means, deviations, quantiles and draws; see `Answer`.
 
     Raises:
         ValueError: for unknown names, wrong shapes, infinite values, or contradictions.
-        TypeError: for what is not numbers.
+        TypeError: for values that are not numbers.
 
     Example:
         >>> import vfg
@@ -203,7 +203,7 @@ def label_probabilities(
 
 @torch.no_grad()
 def fill(model: Tabular, table: ArrayLike, *, row_ids: ArrayLike | None = None) -> Any:
-    """A copy of a table whose missing values are what the model expects.
+    """A copy of a table with missing values filled by expected values.
 
     Observed cells stay as they are. Bernoulli and categorical leaves are filled with the most
     probable value. A frame may have other columns, which stay.
@@ -312,7 +312,7 @@ def traverse(
         table: evidence in any form that `infer` takes.
         node: a latent node; its backward state is fixed, roots and other nodes stay.
         coordinate: which of its coordinates.
-        values: what is added to that coordinate, one after the other.
+        values: the numbers that are added to that coordinate, one after the other.
         observed: which cells may be used.
 
     Returns:
@@ -438,9 +438,9 @@ def decode(model: VFG, states: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
 def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed: int = 0) -> Tensor:
     """Draw rows: roots from the prior, backward messages, leaves from their likelihoods.
 
-    With sampled states every latent node is drawn around what its parents expect. The roots of a
-    trained model with deterministic states are drawn from a Normal with the moments that they had
-    in training, because nothing holds these near the prior.
+    With sampled states every latent node is drawn around the prediction of its parents. The roots
+    of a trained model with deterministic states are drawn from a Normal with the moments that they
+    had in training, because training does not keep them near the prior.
 
     Args:
         model: the model.
@@ -506,11 +506,11 @@ def _calibrated_rows(model: VFG, rows: int, generator: torch.Generator) -> Tenso
 
 @torch.no_grad()
 def transport(model: VFG, value: ArrayLike, source: str, target: str) -> Tensor:
-    r"""Take values of one node to another through their closest common ancestor.
+    r"""Map values of one node to another through their closest common ancestor.
 
     $\hat x^{(j)} = f_{(a,j)}(f_{(i,a)}(x^{(i)}))$ on a tree, with a the closest common ancestor.
     With mean aggregation this is the mean of `infer` if nothing but the source is observed; it
-    differs if more is observed, or if nodes weigh their messages against a prior.
+    differs if more is observed, or if nodes combine their messages with a prior.
 
     Args:
         model: a model whose graph is a tree.

@@ -183,9 +183,9 @@ FilePath = str | os.PathLike[str]
 
 
 def save(model: Any, path: FilePath) -> None:
-    """Write a model to a file, whole or not at all.
+    """Write a model to a file.
 
-    The file appears under its name only when everything is on the disk; one that was there before
+    The file appears under its name only when it is complete. A file that was there before
     is replaced, and stays as it was if anything fails. It may hold rows of the training data, so a
     new file is for its owner alone; one that is replaced keeps its mode.
 

@@ -99,7 +99,7 @@ def missingness(table: Any, ax: Axes | None = None) -> Axes:
     rows is drawn in bands of rows, in shades.
 
     Args:
-        table: frame, array, tensor or nested sequences; what counts as missing is what
+        table: frame, array, tensor or nested sequences; missing cells are those that
             `VFGImputer` fills.
         ax: where; None makes a new figure.
 
@@ -164,7 +164,8 @@ CATEGORIES_SHOWN = 12
 def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None) -> Axes:
     """Draw the observed cells of a column next to those that were filled in.
 
-    They need not agree: cells are seldom missing by chance alone, and means vary less than data do.
+    Their distributions may differ: cells are seldom missing by chance alone, and means vary less
+    than data do.
     Numbers and dates are histograms of equal area, categories are bars that sum to 1.
 
     Args:
@@ -283,7 +284,7 @@ def hidden_cells(
     column: Label | None = None,
     intervals: tuple[Any, Any] | None = None,
 ) -> Axes:
-    """Draw what was filled into hidden cells against what they were.
+    """Draw the filled values of hidden cells against the true ones.
 
     Args:
         truth: the table before cells were hidden.

@@ -135,7 +135,7 @@ def traversal(
         moved: `(rows, values, pixels)`, as from `VFG.traverse`.
         values: what was added to the coordinate, one per column of pictures.
         shape: height and width of an image.
-        names: what stands beside the rows.
+        names: labels of the rows.
 
     Raises:
         ValueError: if the numbers do not fit together.
@@ -163,7 +163,7 @@ def reconstructions(
     *,
     observed: ArrayLike | Tensor | None = None,
 ) -> Figure:
-    """Draw images, what was seen of them if given, and what the model makes of that.
+    """Draw images, their observed parts if these are given, and their reconstructions.
 
     Args:
         table: images `(rows, pixels)`; take a few rows.
@@ -222,7 +222,7 @@ def traversal_curves(
     *,
     columns: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw what columns of a table do while one latent coordinate moves, one line each.
+    """Draw how columns of a table change while one latent coordinate moves, one line each.
 
     Args:
         moved: `(values, columns)`: one row of what `VFG.traverse` returned.

@@ -56,9 +56,9 @@ def export(
     `.onnx` files are for onnxruntime and others, `.pt2` files for `torch.export.load`. The program
     takes `cells`, float64 `(rows, columns)`, with NaN for missing ones, and returns `filled`,
     `lower` and `upper` of the same shape. Numbers are themselves. Categories, booleans and levels
-    are their places in the list `categories` of their column; -1 is an unknown category, which is
-    kept and is no evidence. Dates and durations are numbers of the column's `unit` since 1970 by
-    the clocks of its time zone. Cells of identifiers are not read and not filled.
+    are indices in the list `categories` of their column; -1 is an unknown category, which is
+    kept and not used as evidence. Dates and durations are numbers of the column's `unit` since
+    1970-01-01, in local time of its time zone. Cells of identifiers are not read and not filled.
 
     Fills equal those of `transform` with the estimate "mean" up to rounding: 1e-5 deviations.
     Observed cells are unchanged.
@@ -68,9 +68,9 @@ def export(
         path: the file to write, `.onnx` or `.pt2`.
         level: how often an interval covers the truth.
         without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures, which
-            keep rows of the table), "trees", "relations", "missingness" (how cells move because
-            they are missing), "constraints", "intervals". Answers then differ from those of the
-            model, but for "intervals"; the weights of left-out parts go to the others.
+            keep rows of the table), "trees", "relations", "missingness" (shifts of cells
+            because they are missing), "constraints", "intervals". Answers then differ from those of
+            the model, except for "intervals"; the weights of left-out parts go to the others.
 
     Returns:
         The description of the file, which is stored in it as JSON: in an ONNX file as metadata

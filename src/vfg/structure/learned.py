@@ -35,10 +35,10 @@ class LearnedGraph:
 
     Pass it to `vfg.VFG` or `vfg.GaussianVFG`, as `graph=` to `vfg.sklearn.VFGImputer` or
     `vfg.TableModel`, or as `dag=` to `infer(..., do=...)`. Models that were made with it follow its
-    edges when columns are set. A `TableModel` fits its parts over one root, since a model with one
-    latent node per family would be linear, and keeps a DAG for interventions alone; a tree is the
-    graph of its parts. Edges of a DAG mean causes and effects only if all common causes of the
-    columns are among them, and if nothing that was left out selects the rows.
+    edges in interventions. A `TableModel` fits its parts over one root, since a model with one
+    latent node per family would be linear, and uses a DAG for interventions only; a tree is the
+    graph of its parts. Edges of a DAG are causes and effects only if all common causes of the
+    columns are columns of the table, and if rows were not selected by their effects.
 
     Args:
         kind: `"dag"` or `"tree"`.
@@ -46,7 +46,7 @@ class LearnedGraph:
         graph: of a DAG a latent node over every family; of a tree the tree.
         edges: (cause, effect) pairs of one DAG that fits best; none of a tree.
         directed: those edges whose direction the table, or what the user knows, decides.
-        undirected: the others: both directions fit the table as well.
+        undirected: the other edges, which fit the table equally well in both directions.
         score: of the whole graph; higher is better.
         gains: what each edge adds to the score, in nats; below 0 for an edge that was required.
         confidences: the share of bootstrap samples with the edge, in any direction.

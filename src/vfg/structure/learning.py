@@ -89,8 +89,8 @@ def learn_graph(
     $\sum_y s(y, pa(y))$. Every column is regressed on its parents, linearly or by splines,
     whichever the extended BIC prefers; each pair of columns counts with the rows in which both are
     observed. Missing cells are drawn, first from a Gaussian without structure, then from the graph
-    learned so far, and the graph is learned again. The search moves one column at a time through an
-    order of all of them.
+    learned so far, and the graph is learned again. The search moves one column at a time within an
+    order of all columns.
 
     Linear Gaussian relations do not decide every direction. `LearnedGraph.undirected` has the edges
     that fit as well in the other direction. Curved relations between numbers decide it, if noise is

@@ -66,23 +66,23 @@ def fit(
     `vfg.TableModel` fits its encoding and all its parts; see `TableModel.fit`. A `vfg.VFG` is
     trained by gradient steps.
 
-    Algorithm 1 ascends the surrogate objective; Algorithm 2, interleaved by `masking`, passes
+    Algorithm 1 maximises the surrogate objective. Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
-    every step ascends the bound on the likelihood of all observed sections, or, where `masking`
-    hides some, of those that are left, so that q learns to work from any of them;
-    `Masking.visible` is not used. Only observed cells ever enter a loss. Training a model that was
-    trained before continues from where it is.
+    every step maximises the bound on the likelihood of all observed sections or, where `masking`
+    hides some, of those that are left, so that q is trained for any of them;
+    `Masking.visible` is not used. Only observed cells enter a loss. Training a model that was
+    trained before continues from its present state.
 
-    Training goes back and lowers the rate if the loss is not finite, or if sampled states blow up,
-    so that held-out cells are predicted far worse than an epoch before. Then it goes on from the
-    best state, with one warning.
+    If the loss is not finite, or if sampled states diverge, so that held-out cells are predicted
+    far worse than an epoch before, training continues from the best state at a lower rate, with one
+    warning.
 
     Several VFGs of equal configuration, such as those of several seeds, are trained as one batched
     model, on a GPU in little more time than one: each has its own batches, masks and best state.
 
     Args:
-        model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`, or a list of VFGs; on return a
-            VFG has the best state found, in evaluation mode.
+        model: a `vfg.VFG`, `vfg.GaussianVFG` or `vfg.TableModel`, or a list of VFGs. On return, a
+            VFG has the best state found and is in evaluation mode.
         table: a tensor, array, pandas or polars frame, mapping from leaves, torch dataset or
             loader; NaN is unobserved. A `vfg.TableModel` takes columns of any kind.
         settings: `vfg.FitSettings`, `vfg.GaussianSettings` or `vfg.ImputerSettings`, by the kind of
@@ -92,7 +92,7 @@ def fit(
         device: where to train; the GPU if there is one.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
         progress: whether to show a progress bar; None shows one for a VFG.
-        augment: what is done to the cells of every batch, in the model's units, such as
+        augment: a function of the cells of every batch, in the model's units, such as
             `torch.bernoulli` for pixels that are probabilities.
         options: fields of the settings that differ, such as `epochs=20`. `validation` may be a
             table, or a table and its labels: these rows are not trained on, and their objective
@@ -104,8 +104,8 @@ def fit(
     Raises:
         ValueError: for an invalid table, labels or settings, or the checkpoint of another run.
         TypeError: for an option that the model's kind does not have.
-        FloatingPointError: if the loss stays non-finite at ever lower rates; the model is then back
-            at its best state.
+        FloatingPointError: if the loss stays non-finite at ever lower rates; the model then has its
+            best state.
 
     Example:
         >>> import vfg

@@ -16,9 +16,9 @@ from vfg.training.optimiser import SCHEDULES
 class Masking:
     """How training hides sections.
 
-    In a masked step every row draws its own share of sections to keep, and then which ones;
-    messages come from the kept sections only, and the likelihood counts the hidden ones, plus
-    `visible` times the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
+    In a masked step every row draws a share of sections to keep, and then which ones. Messages
+    come from the kept sections only. The likelihood counts the hidden ones, plus `visible` times
+    the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
 
     Args:
         rate: share of steps that use Algorithm 2; the others use Algorithm 1.
@@ -104,7 +104,7 @@ PATIENCE = 25
 class FitSettings:
     """How a `vfg.VFG` is trained.
 
-    Settings that are None, and `"auto"` of `masking`, are chosen by the model and the number of
+    Settings that are None, and `masking="auto"`, are chosen from the model and the number of
     rows; see `choose`.
 
     Args:
@@ -113,19 +113,19 @@ class FitSettings:
         layerwise: update the edges of one layer per step, cycling through the layers.
         beta: weight of the KL and prior terms; None is 0.001, and 1 with sampled states, where only
             1 is a bound.
-        warmup: epochs during which that weight rises from 0; below 1 a share of the run, during
-            which it rises from step to step.
+        warmup: epochs during which that weight rises from 0. Values below 1 are a share of the run,
+            during which it rises from step to step.
         free_bits: with sampled states, nats per latent node below which its KL term does not
             count, so that no node collapses to its prior early.
         input_dropout: with sampled states, share of the cells that a step hides from the messages
-            at random while its bound counts them, so that q overfits less; it stays a bound.
+            at random while the bound still counts them, so that q overfits less.
         samples: with sampled states, draws per row of a step. Above 1 their importance-weighted
-            bound is ascended, which is nearer to log p(x) and asks less of q; a step costs more.
+            bound is maximised, which is nearer to log p(x) but trains q less; steps cost more.
         epochs: how many; after each the held-out loss is computed. None is 60 epochs of 25 steps,
-            of more steps above 20,000 rows, that end after 25 epochs without a better loss.
+            or of more steps above 20,000 rows, and stops after 25 epochs without a better loss.
         steps: how many steps make an epoch; with `epochs`, None means one pass over the table.
         budget: seconds after which training stops; the schedule of the rate shrinks to fit.
-        batch: rows per step; None is a tenth of the rows, but 32 to 256.
+        batch: rows per step; None is a tenth of the rows, at least 32 and at most 256.
         rate: the highest learning rate of the schedule; None is 0.005, and 0.002 with sampled
             states or latent nodes wider than 32.
         schedule: of the rate: `"one-cycle"` rises for 30 % of the run, then falls to almost 0;
@@ -134,8 +134,7 @@ class FitSettings:
             are validated and kept. 0 averages nothing; 0.05 suits noisy objectives such as the
             bound of sampled states.
         weight_decay: of the conditioners.
-        clip: largest norm of a gradient; `"running"` shortens gradients to twice their usual norm,
-            whatever that is.
+        clip: largest norm of a gradient; `"running"` limits it to twice the usual norm of the run.
         validation: share of the observed sections that is held out to choose the best state; 0
             keeps the last state.
         patience: stop after this many epochs without a better held-out loss.
@@ -143,13 +142,13 @@ class FitSettings:
         compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
             epochs, where it was measured to be faster and work enough is left to pay for it.
             Compiled steps are the same up to rounding.
-        seed: decides everything that is drawn; global generators are left alone.
+        seed: of everything that is drawn; global generators are not used.
         precision: of the products inside conditioners while training: `"float32"`, the model's own;
             `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
             log-determinants, sums and solves keep the model's own, and so does the held-out loss.
-        memory: what flows keep for the derivative: `"store"`, all that it needs; `"recompute"`, the
-            states between their layers, from which the rest is computed again; `"invert"`, only
-            what comes out, which is inverted layer by layer, so that deep flows need hardly more
+        memory: what flows store for the derivative: `"store"`, all that it needs; `"recompute"`,
+            the states between their layers, from which the rest is computed again; `"invert"`, only
+            their output, which is inverted layer by layer, so that deep flows need hardly more
             memory than shallow ones.
 
     Raises:
@@ -224,7 +223,7 @@ class FitSettings:
                 raise ValueError(f"{name} must be positive, but got {value}")
 
     def choose(self, rows: int, *, is_sampled: bool, is_wide: bool) -> RunSettings:
-        """The same settings with everything chosen that is not given.
+        """The same settings with a value for everything that was None.
 
         Args:
             rows: of the table.
