@@ -17,7 +17,7 @@ def test_a_manifest_survives_its_file(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version": 9}', b"\xff", b'{"version": 1}'])
 def test_other_files_are_no_manifest(tmp_path, data):
     (tmp_path / MANIFEST).write_bytes(data)
-    with pytest.raises(ValueError, match="is no manifest"), job_folder(tmp_path, JOB):
+    with pytest.raises(ValueError, match="is not a readable manifest"), job_folder(tmp_path, JOB):
         pass
 
 

@@ -152,7 +152,7 @@ def test_commands_refuse_to_write_what_ends_with_them(name, tmp_path, store):
     places = {"TABLE": str(tmp_path / "t.csv"), "MODEL": str(tmp_path / "m.vfg")}
     run = CliRunner().invoke(app, [places.get(word, word) for word in COMMANDS[name]])
     assert run.exit_code == 2, run.output
-    assert "would be gone when this command ends; name a file" in run.stderr
+    assert "would be lost when this command ends; name a file" in run.stderr
     assert not store.store
 
 

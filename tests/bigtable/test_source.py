@@ -252,7 +252,7 @@ REFUSED = [
     ("table.csv", b"a,a\n1,2\n", "repeats the column 'a'"),
     ("table.csv", b"a,b\n1,x\0\n", "NUL bytes"),
     ("table.csv", "a,b\n1,ü\n".encode("utf-16"), "NUL bytes"),
-    ("table.csv", "a,b\n1,é\n".encode() + "2,é\n".encode("latin-1"), "no text in UTF-8"),
+    ("table.csv", "a,b\n1,é\n".encode() + "2,é\n".encode("latin-1"), "not text in UTF-8"),
     ("table.csv.gz", b"a,b\n1,2\n", "cannot be read as csv"),
     (
         "table.csv.gz",

@@ -33,7 +33,7 @@ def test_a_model_without_history_does_not_keep_that_of_another(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"epochs": 3}', '{"epochs": [{"number": 1}]}'])
 def test_what_is_no_history_is_refused(tmp_path, text):
     history_file(tmp_path / "m.vfg").write_text(text)
-    with pytest.raises(ValueError, match=r"m.history.json is no history of training; remove it"):
+    with pytest.raises(ValueError, match=r"m.history.json is not a training history; remove it"):
         read_history(tmp_path / "m.vfg")
 
 

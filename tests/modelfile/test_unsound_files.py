@@ -117,7 +117,10 @@ NAME = "scaling.scale"
         (lambda t: t.update({NAME: torch.ones(2, 1)}), r"'scaling.scale' of shape \(2, 1\)"),
         (lambda t: t.update({NAME: torch.ones(2).int()}), "'scaling.scale' of dtype torch.int32"),
         (lambda t: t.pop(NAME), "lacks the tensor 'scaling.scale', which its model has"),
-        (lambda t: t.update(more=torch.ones(1)), "has the tensor 'more', which its model has not"),
+        (
+            lambda t: t.update(more=torch.ones(1)),
+            "has the tensor 'more', which its model does not have",
+        ),
         (lambda t: t.update(more=torch.ones(1).to(torch.complex64)), "unknown dtype 'C64'"),
     ],
 )

@@ -454,7 +454,7 @@ def test_a_wide_model_is_fitted_at_a_high_rate():
     ink = torch.rand(4, 784, generator=generator) ** 4
     images = ink[torch.arange(128) % 4].bernoulli(generator=generator)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "training blew up")
+        warnings.filterwarnings("ignore", "training diverged")
         history = vfg.fit(model, images, epochs=6, batch=32, rate=2e-2, progress=False)
     assert history.stopped == "epochs"
     assert np.isfinite([epoch.objective for epoch in history]).all()

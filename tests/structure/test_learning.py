@@ -175,7 +175,7 @@ def test_files_and_text(tmp_path):
     with pytest.raises(ValueError, match="cause,effect"):
         LearnedGraph.load(tmp_path / "bad.csv")
     (tmp_path / "bad.json").write_text(json.dumps({"kind": "dag"}))
-    with pytest.raises(ValueError, match="no learned graph"):
+    with pytest.raises(ValueError, match="not a learned graph"):
         LearnedGraph.load(tmp_path / "bad.json")
 
 

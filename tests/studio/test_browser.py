@@ -242,7 +242,7 @@ def test_tables_are_filled_and_downloaded(mixed_imputer, table_page, tmp_path):
     ("name", "data", "words"),
     [
         ("bad.csv", b"a,b\n1,2\n", "lacks the columns"),
-        ("photo.png", b"\x89PNG", "no table that can be read"),
+        ("photo.png", b"\x89PNG", "not a readable table"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],
 )

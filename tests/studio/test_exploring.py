@@ -140,7 +140,7 @@ def test_histories_are_read_and_found(tmp_path, history):
     assert history_beside(str(tmp_path / "m.vfg")) == history
     assert history_beside(str(tmp_path / "other.vfg")) is None
     for broken in (b"{}", b"[1]", b"no", b'{"epochs": 3}'):
-        with pytest.raises(ValueError, match="no training history"):
+        with pytest.raises(ValueError, match="not a training history"):
             read_history(broken)
 
 

@@ -120,7 +120,7 @@ def test_the_first_epoch_cannot_blow_up():
 def test_a_rate_that_explodes_is_survived_with_one_warning():
     gentle, wild = sampled(), sampled()
     expected = vfg.fit(gentle, bent(), rate=3e-2, **EPOCHS)
-    with pytest.warns(UserWarning, match=r"blew up in epoch \d+, .*best state") as caught:
+    with pytest.warns(UserWarning, match=r"diverged in epoch \d+, .*best state") as caught:
         history = vfg.fit(wild, bent(), rate=2.0, clip=1e9, **EPOCHS)
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -146,7 +146,7 @@ def test_nothing_changes_where_nothing_blows_up(monkeypatch, states):
 def test_a_run_that_blows_up_at_every_rate_ends_at_its_best_state(monkeypatch):
     model, alone = sampled(), sampled()
     monkeypatch.setattr(loop, "has_blown_up", lambda before, epoch: len(before) >= 2)
-    with pytest.warns(UserWarning, match="blew up in epoch 2"):
+    with pytest.warns(UserWarning, match="diverged in epoch 2"):
         history = vfg.fit(model, bent(), **EPOCHS)
     assert history.stopped == "diverged"
     assert history.restarts == loop.RESTARTS

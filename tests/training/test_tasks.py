@@ -333,7 +333,7 @@ def test_a_copy_that_is_lost_goes_back_alone():
     run._epoch(0.0)
     run._epoch(0.0)
     best = run.best["weight"].clone()
-    with pytest.warns(UserWarning, match=r"model 1 of 2 blew up in epoch 2, .* from 2 to 9"):
+    with pytest.warns(UserWarning, match=r"model 1 of 2 diverged in epoch 2, .* from 2 to 9"):
         run._epoch(0.0)
     assert torch.equal(run.model.weight[1], best[1])
     assert torch.equal(run.average.values["weight"][1], best[1])

@@ -212,8 +212,8 @@ def check_text(data: Any, name: str) -> None:
     """Refuse bytes that no text has."""
     if data is not None and NUL.search(data):
         raise ValueError(
-            f"{name} is no text in UTF-8: it has NUL bytes, as binary files and UTF-16 have; "
-            "convert it, say with iconv -t UTF-8"
+            f"{name} is not text in UTF-8: it has NUL bytes, as binary files and UTF-16 have; "
+            "convert it, for example with iconv -t UTF-8"
         )
 
 

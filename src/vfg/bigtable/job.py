@@ -20,7 +20,7 @@ from vfg.utils.remote import RemotePath
 MANIFEST = "_manifest.json"
 """Names that begin so are no data to those who read a folder of Parquet files."""
 KEPT_MODEL = "_model-"
-"""How the names of models begin that are kept to go on with."""
+"""How the names of models begin that are kept for jobs to continue."""
 LOCK = ".lock"
 VERSION = 1
 """The layout of manifests."""
@@ -64,7 +64,7 @@ class Manifest:
             return cls(dict(result["job"]), shards, result["rows"], digests)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is no manifest that can be read ({error!r}); name another folder, or "
+                f"{path} is not a readable manifest ({error!r}); name another folder, or "
                 "remove this one"
             ) from error
 
@@ -251,7 +251,7 @@ def _manifest(folder: Path | RemotePath, job: dict[str, Any]) -> Manifest:
     for key, value in json.loads(json.dumps(job)).items():
         if result.job.get(key) != value:
             raise ValueError(
-                f"the folder {folder} holds a job that this one cannot go on with: "
+                f"the folder {folder} holds a job that this one cannot continue: "
                 f"{CHANGED.get(key, key)}; name another folder, or remove it"
             )
     return result

@@ -271,8 +271,8 @@ class CsvFile(TableFile):
                     warnings.warn(
                         f"{self.name} has a cell of {cell.count(chr(10)) + 1} lines in the column "
                         f"{name!r} that holds whole rows, so a quotation mark may not be closed: "
-                        f"it begins with {cell[:40]!r}; mend it, or read quotation marks as text "
-                        "(--no-quotes)",
+                        f"it begins with {cell[:40]!r}; correct it, or read quotation marks as "
+                        "text (--no-quotes)",
                         stacklevel=2,
                     )
                     return
@@ -299,7 +299,7 @@ class CsvFile(TableFile):
                     raise ValueError(self._too_long()) from error
                 if "UTF8" in str(error):
                     raise ValueError(
-                        f"{self.name} is no text in UTF-8; convert it, say with "
+                        f"{self.name} is not text in UTF-8; convert it, say with "
                         "iconv -f LATIN1 -t UTF-8"
                     ) from error
                 raise

@@ -412,7 +412,7 @@ class WorkOptions(KnowledgeOptions, EngineOptions):
     checkpoint: Path | None = option(
         None,
         None,
-        "Keep the training in this folder, to go on with after a crash.",
+        "Keep the training in this folder, to continue after a crash.",
         metavar="FOLDER",
     )
     resume: bool = option(

@@ -131,7 +131,7 @@ def read_history(model: Path) -> dict[str, Any] | None:
     try:
         return History.from_dict(json.loads(path.read_bytes())).to_dict()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no history of training; remove it") from error
+        raise ValueError(f"{path} is not a training history; remove it") from error
 
 
 def draw_history(history: dict[str, Any]) -> list[str]:

@@ -153,7 +153,7 @@ def check_lasting(name: str, output: str | os.PathLike[str]) -> None:
     """Refuse an output in the memory of this process, which ends with the command."""
     if getattr(as_path(output), "scheme", "") == "memory":
         raise typer.BadParameter(
-            f"{name} {as_path(output)} would be gone when this command ends; name a file, or a "
+            f"{name} {as_path(output)} would be lost when this command ends; name a file, or a "
             "store such as s3://bucket/table.parquet"
         )
 

@@ -342,7 +342,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         all rows at once, but for what the first rows decide: kinds, categories and scales of
         columns, which columns vary, relations between them, and why cells are missing. So the first
         rows should be many, and like the others. Ranges follow all rows. Rows are not kept. After
-        `fit` it goes on from at most 2,000 rows of the fitted table, which count for all of them.
+        `fit` it continues from at most 2,000 rows of the fitted table, which count for all of them.
 
         Args:
             X: further rows, with the same columns.

@@ -163,7 +163,7 @@ def _check_state(state: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> N
             raise UnreadableError(f"lacks the tensor {name!r}, which its model has")
     for name, entry in entries.items():
         if name not in state:
-            raise UnreadableError(f"has the tensor {name!r}, which its model has not")
+            raise UnreadableError(f"has the tensor {name!r}, which its model does not have")
         expected = state[name]
         if entry.shape != tuple(expected.shape):
             raise UnreadableError(

@@ -208,7 +208,7 @@ class LearnedGraph:
         try:
             return cls.from_dict(json.loads(text))
         except ValueError as error:
-            raise ValueError(f"{str(path)!r} is no learned graph: {error}") from error
+            raise ValueError(f"{str(path)!r} is not a learned graph: {error}") from error
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the edges of a DAG, arrows where the direction is known, or the tree.

@@ -101,7 +101,7 @@ def page(session: Session) -> Any:
         "fill": fill_page.build(model),
         "explore": explore_page.build(model),
     }
-    stopped = "The studio has stopped. Start it again, and this page goes on by itself."
+    stopped = "The studio has stopped. Start it again, and this page continues by itself."
     main = html.Main([_panel(*panel) for panel in panels.items()], id="main", tabIndex="-1")
     parts = [
         *_stores(session),

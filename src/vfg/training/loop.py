@@ -461,8 +461,8 @@ class Run:
             return
         self.is_warned = True
         warnings.warn(
-            f"{who} blew up in epoch {epoch.number}, where the held-out loss rose from "
-            f"{best:.4g} to {loss:.4g}, and goes on from its best state at "
+            f"{who} diverged in epoch {epoch.number}, where the held-out loss rose from "
+            f"{best:.4g} to {loss:.4g}, and continues from its best state at "
             f"{SLOWDOWN:g} times the rate; rate= below {self.settings.rate:g} may avoid this",
             stacklevel=7,
         )

@@ -58,8 +58,8 @@ class Local:
             yield from take_results(calls, Future.result, self.processes)
         except BrokenProcessPool as error:
             raise RuntimeError(
-                "a worker process died, perhaps for want of memory; run again to go on, with fewer "
-                "processes or rows per shard"
+                "a worker process died, perhaps because memory ran out; run again to continue, "
+                "with fewer processes or rows per shard"
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

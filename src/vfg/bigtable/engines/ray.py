@@ -80,7 +80,7 @@ class Ray:
                 raise error.cause from error
             except ray.exceptions.RayError as error:
                 raise RuntimeError(
-                    f"Ray gave up on a part ({type(error).__name__}); run again to go on"
+                    f"Ray gave up on a part ({type(error).__name__}); run again to continue"
                 ) from error
 
     def fill_shards(
@@ -95,7 +95,7 @@ class Ray:
                 yield from fill_shards(plan, work, known, processes=self.processes, gpus=self.gpus)
             except ray.exceptions.RayError as error:
                 raise RuntimeError(
-                    f"Ray gave up on a shard ({type(error).__name__}); run again to go on"
+                    f"Ray gave up on a shard ({type(error).__name__}); run again to continue"
                 ) from error
 
     def together(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -103,7 +103,7 @@ class Ray:
 
         Inside, `vfg.fit` and the fit of tables share their work as they do under torchrun. If a
         process dies, all begin again; a function that keeps a checkpoint on a common disk, as
-        `vfg.fit(checkpoint=)` does, then goes on from there.
+        `vfg.fit(checkpoint=)` does, then continues from there.
 
         Args:
             function: to call; what it raises first is raised here.
@@ -122,8 +122,8 @@ class Ray:
                 with suppress(WorkerDiedError):
                     return run_once(self.processes, function, arguments)
         raise RuntimeError(
-            f"a worker of Ray died {RETRIES + 1} times, perhaps for want of memory; nothing was "
-            "written; use fewer workers on a machine, or look at Ray's logs"
+            f"a worker of Ray died {RETRIES + 1} times, perhaps because memory ran out; nothing "
+            "was written; use fewer workers on a machine, or look at Ray's logs"
         )
 
 

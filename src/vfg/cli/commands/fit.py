@@ -77,7 +77,7 @@ def fit(
 
 
 def check_checkpoint(folder: Path | None, resume: bool) -> None:
-    """Refuse to go on with nothing, and to go on without being asked."""
+    """Refuse to continue nothing, and to continue without being asked."""
     if folder is None:
         if resume:
             raise typer.BadParameter("--resume needs --checkpoint FOLDER, which keeps the training")
@@ -85,10 +85,10 @@ def check_checkpoint(folder: Path | None, resume: bool) -> None:
     is_used = folder.is_dir() and any(folder.iterdir())
     if is_used and not resume:
         raise typer.BadParameter(
-            f"{folder} keeps a training already; add --resume to go on with it, or name another"
+            f"{folder} keeps a training run already; add --resume to continue it, or name another"
         )
     if resume and not is_used:
-        raise typer.BadParameter(f"{folder} keeps no training to go on with; leave out --resume")
+        raise typer.BadParameter(f"{folder} keeps no training to continue; leave out --resume")
 
 
 def describe_parts(model: TableModel) -> str:

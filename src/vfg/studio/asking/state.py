@@ -160,7 +160,7 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
 def _set(model: OpenModel, state: State, action: Action) -> State:
     variable = model.variable(action["name"])
     if variable.idle:
-        raise ValueError(f"{variable.name!r} never varied in training, so it tells nothing")
+        raise ValueError(f"{variable.name!r} never varied in training, so it is no evidence")
     text, given = action["value"], state.question.given
     value = variable.categories[int(text)] if action.get("choice") else variable.parse(text)
     if action.get("choice") and given.get(variable.name) == value:

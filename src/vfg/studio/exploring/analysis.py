@@ -211,7 +211,7 @@ def read_history(data: bytes) -> History:
         return History.from_dict(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            "this is no training history; choose a file that history.save(path) wrote"
+            "this is not a training history; choose a file that history.save(path) wrote"
         ) from error
 
 

@@ -119,7 +119,7 @@ def _as_file(name: str, data: bytes) -> Iterator[Path]:
     """A file with some content, for as long as it is needed."""
     ending = Path(name).suffix.lower()
     if ending not in ENDINGS:
-        raise ValueError(f"{name!r} is no table that can be read; choose {', '.join(ENDINGS)}")
+        raise ValueError(f"{name!r} is not a readable table; choose {', '.join(ENDINGS)}")
     with TemporaryDirectory(prefix="vfg-") as folder:
         path = Path(folder, "table").with_suffix(".csv" if ending == ".txt" else ending)
         path.write_bytes(data)
