@@ -23,7 +23,7 @@ from vfg.objectives import surrogate as surrogates
 from vfg.passing.aggregation import State
 from vfg.passing.aggregation import aggregation as aggregation_called
 from vfg.passing.messages import MessagePassing, Passes, States
-from vfg.passing.schedule import Block, compile_schedule
+from vfg.passing.schedule import Block, Schedule, compile_schedule
 from vfg.passing.sections import Scaling, Sections
 from vfg.sampling import (
     Sampled,
@@ -208,16 +208,7 @@ class VFG(nn.Module):
         roots = [(len(block.nodes), block.width) for block in schedule.blocks if block.is_root]
         self.spread = Calibration(self.sections.columns, len(graph.leaves), roots)
         self.register_buffer("is_trained", torch.tensor(False))
-        self.likelihoods = nn.ModuleDict()
-        self.priors = nn.ModuleDict()
-        for block in schedule.blocks:
-            if block.is_leaf:
-                spec = self.likelihood_specs[block.nodes[0]]
-                self.likelihoods[block.name] = spec.build(len(block.nodes), block.width)
-            if block.is_root:
-                top = self.prior_spec.build(len(block.nodes), block.width)
-                check_prior(block, top, self.prior_spec, self.states_spec)
-                self.priors[block.name] = top
+        self.likelihoods, self.priors = self._build_ends(schedule)
         self.sampling = (
             SampledStates(schedule, self.states_spec, latent, generator)
             if isinstance(self.states_spec, Sampled)
@@ -225,6 +216,19 @@ class VFG(nn.Module):
         )
         for index in self._blocks_of(self.priors):
             self._attach_posterior(index)
+
+    def _build_ends(self, schedule: Schedule) -> tuple[nn.ModuleDict, nn.ModuleDict]:
+        """The likelihoods of leaf blocks and the priors of root blocks, by the block's name."""
+        likelihoods, priors = nn.ModuleDict(), nn.ModuleDict()
+        for block in schedule.blocks:
+            if block.is_leaf:
+                spec = self.likelihood_specs[block.nodes[0]]
+                likelihoods[block.name] = spec.build(len(block.nodes), block.width)
+            if block.is_root:
+                top = self.prior_spec.build(len(block.nodes), block.width)
+                check_prior(block, top, self.prior_spec, self.states_spec)
+                priors[block.name] = top
+        return likelihoods, priors
 
     @classmethod
     def from_gaussian(

@@ -10,7 +10,7 @@ import torch
 import vfg
 from vfg.training import loop
 from vfg.training.history import Epoch
-from vfg.training.optimiser import AdamW, RunningNorm, has_blown_up
+from vfg.training.optimiser import AdamW, RunningNorm, has_diverged
 
 EPOCHS = {"epochs": 12, "batch": 64, "progress": False}
 
@@ -107,11 +107,11 @@ LEARNED = [epoch(0, -9.0, 2.0), epoch(1, -6.0, 1.4), epoch(2, -5.0, 1.2), epoch(
     ],
 )
 def test_blow_ups_are_told_from_other_bad_epochs(last, expected):
-    assert has_blown_up(LEARNED, last) is expected
+    assert has_diverged(LEARNED, last) is expected
 
 
 def test_the_first_epoch_cannot_blow_up():
-    assert not has_blown_up([], epoch(0, -1e9, 1e9))
+    assert not has_diverged([], epoch(0, -1e9, 1e9))
 
 
 # Runs.
@@ -138,14 +138,14 @@ def test_nothing_changes_where_nothing_blows_up(monkeypatch, states):
     if states == "deterministic":
         model, alone = (vfg.VFG(model.graph, flow=vfg.Coupling(2, 16)) for _ in range(2))
     vfg.fit(model, bent(), **EPOCHS)
-    monkeypatch.setattr(loop, "has_blown_up", lambda *epochs: False)
+    monkeypatch.setattr(loop, "has_diverged", lambda *epochs: False)
     vfg.fit(alone, bent(), **EPOCHS)
     assert states_equal(model, alone)
 
 
 def test_a_run_that_blows_up_at_every_rate_ends_at_its_best_state(monkeypatch):
     model, alone = sampled(), sampled()
-    monkeypatch.setattr(loop, "has_blown_up", lambda before, epoch: len(before) >= 2)
+    monkeypatch.setattr(loop, "has_diverged", lambda before, epoch: len(before) >= 2)
     with pytest.warns(UserWarning, match="diverged in epoch 2"):
         history = vfg.fit(model, bent(), **EPOCHS)
     assert history.stopped == "diverged"

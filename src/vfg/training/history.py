@@ -69,7 +69,7 @@ class History:
     stopped: str = "running"
     """Why training ended: epochs, patience, budget, interrupted, or diverged at every rate."""
     restarts: int = 0
-    """How often a non-finite loss or a blow-up was met by going back and lowering the rate."""
+    """How often a non-finite loss or a divergence was answered by an earlier state and a lower rate."""
     start: float | None = None
     """The held-out loss of a linear start, the state that is kept while no epoch has a lower loss;
     `best` is None then."""

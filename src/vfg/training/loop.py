@@ -32,7 +32,7 @@ from vfg.training.optimiser import (
     AdamW,
     Average,
     copy_into,
-    has_blown_up,
+    has_diverged,
     lost_copies,
 )
 from vfg.training.settings import FitSettings, RunSettings
@@ -41,7 +41,7 @@ from vfg.training.tasks import Augment, ModuleTask, TableTask, Task
 from vfg.utils.specs import with_options
 
 RESTARTS = 5
-"""How often training goes back and lowers the rate after a non-finite loss or a blow-up: at most
+"""How often training goes back and lowers the rate after a non-finite loss or a divergence: at most
 to 0.2 % of the first rate."""
 SLOWDOWN = 0.3
 """The factor of the rate after each restart."""
@@ -124,11 +124,7 @@ def fit(
             {"observed": observed, "device": device, "progress": progress, **options},
             {"labels": labels, "checkpoint": checkpoint, "augment": augment},
         )
-    to_score = None
-    if not isinstance(options.get("validation", 0.0), Real):
-        to_score = options.pop("validation")
-        if not (isinstance(to_score, tuple) and len(to_score) == 2):
-            to_score = (to_score, None)
+    to_score, options = _split_validation(options)
     settings = with_options(settings, options, FitSettings, "a VFG")
     first = models[0]
     _check_models(models, settings, labels)
@@ -155,13 +151,27 @@ def fit(
         task = TableTask(models, data, settings, validation=scored, augment=augment)
         history = _train(task, settings, world, folder, progress is not False)
         for one in models:
-            one.eval()
-            if one.sampling is None:  # draws of sampled states spread by themselves
-                fit_calibration(
-                    one, data.cells, task.data.seen, task.held, labels=data.labels,
-                    seed=settings.seed,
-                )  # fmt: skip
+            _calibrate(one.eval(), task, data, settings.seed)
     return history
+
+
+def _split_validation(
+    options: dict[str, Any],
+) -> tuple[tuple[ArrayLike, ArrayLike | None] | None, dict[str, Any]]:
+    """Other rows to choose the state by, with their labels, and the remaining options."""
+    if isinstance(options.get("validation", 0.0), Real):
+        return None, options
+    rest = {name: value for name, value in options.items() if name != "validation"}
+    to_score = options["validation"]
+    if isinstance(to_score, tuple) and len(to_score) == 2:
+        return to_score, rest
+    return (to_score, None), rest
+
+
+def _calibrate(model: VFG, task: TableTask, data: Table, seed: int) -> None:
+    """Fit the uncertainty of answers to held-out cells; draws of sampled states have their own."""
+    if model.sampling is None:
+        fit_calibration(model, data.cells, task.data.seen, task.held, labels=data.labels, seed=seed)
 
 
 def maximise(
@@ -369,10 +379,10 @@ class Run:
                 with self.average.applied():
                     self.steps.project()
                     epoch = self._evaluate(number, beta, means)
-                    is_blow_up = self._is_blow_up(epoch)
-                    if not is_blow_up:
+                    diverged = self._has_diverged(epoch)
+                    if not diverged:
                         self._keep(epoch)
-                if not is_blow_up:
+                if not diverged:
                     return self._return_copies()
                 start, memory = self.best, {}
                 if self.history.restarts >= RESTARTS:
@@ -447,10 +457,10 @@ class Run:
             f"lower rate={self.settings.rate:g}; the model is back at its best state"
         )
 
-    def _is_blow_up(self, epoch: Epoch) -> bool:
+    def _has_diverged(self, epoch: Epoch) -> bool:
         """Whether the run has lost what it had learned; the first time a warning."""
         is_stack = bool(epoch.members)  # copies are looked at one by one
-        if is_stack or not self.task.recovers or not has_blown_up(self.history.epochs, epoch):
+        if is_stack or not self.task.recovers or not has_diverged(self.history.epochs, epoch):
             return False
         best = self.history[self.history.best or 0].validation
         self._warn("training", epoch, best, epoch.validation)

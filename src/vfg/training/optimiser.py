@@ -1,4 +1,4 @@
-"""AdamW, schedules, averages of weights, the running norm of gradients, tests for a blow-up."""
+"""AdamW, schedules, averages of weights, the running norm of gradients, tests for divergence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEEPEST = 2.0
 FORGETTING = 0.02
 """The weight of a new norm in the usual one."""
 LOST = 0.5
-"""The share of what was learned that must be gone before an epoch counts as a blow-up,"""
+"""The share of what was learned that must be lost before an epoch counts as diverged,"""
 WORSE = 0.2
 """and the share of the best held-out loss by which it must have risen,"""
 LEAST = 0.1
@@ -49,7 +49,7 @@ class RunningNorm:
         return (limited / norm).nan_to_num(1.0)
 
 
-def has_blown_up(before: Sequence[Epoch], epoch: Epoch) -> bool:
+def has_diverged(before: Sequence[Epoch], epoch: Epoch) -> bool:
     """Whether an epoch undid what earlier ones with the same β had learned.
 
     Its held-out loss is then far above the best one, and its objective below the usual one, which
@@ -59,7 +59,7 @@ def has_blown_up(before: Sequence[Epoch], epoch: Epoch) -> bool:
         >>> def epoch(number, objective, validation):
         ...     return Epoch(number, objective, 0, 0, 0, 0, 0, validation, 1e-3, 1.0, 0.0)
         >>> run = [epoch(0, -9.0, 2.0), epoch(1, -6.0, 1.4), epoch(2, -5.0, 1.2)]
-        >>> has_blown_up(run, epoch(3, -20.0, 4.0)), has_blown_up(run, epoch(3, -4.0, 4.0))
+        >>> has_diverged(run, epoch(3, -20.0, 4.0)), has_diverged(run, epoch(3, -4.0, 4.0))
         (True, False)
     """
     alike = [one for one in before if one.beta == epoch.beta]
