@@ -69,7 +69,7 @@ class History:
     stopped: str = "running"
     """Why training ended: epochs, patience, budget, interrupted, or diverged at every rate."""
     restarts: int = 0
-    """How often training returned to an earlier state at a lower rate, after a loss that diverged."""
+    """How often training returned to an earlier state at a lower rate after a divergence."""
     start: float | None = None
     """The held-out loss of a linear start, the state that is kept while no epoch has a lower loss;
     `best` is None then."""
