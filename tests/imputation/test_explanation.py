@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vfg.imputation.explanation import Explanation
+from vfg.imputation.explanation import Explanation, show_value
 from vfg.sklearn import VFGImputer
 
 
@@ -159,7 +159,10 @@ def test_sentences(ensemble, table):
     empty.loc[0] = None
     nothing = ensemble.explain(empty, 0, "weight")
     assert nothing.contributions == {}
-    assert "no observed cell says anything" in nothing.sentence
+    assert nothing.sentence.startswith(
+        f"weight is filled with {show_value(nothing.value)}, since no"
+    )
+    assert nothing.sentence.endswith(f"without evidence it would be {show_value(nothing.value)}.")
 
 
 @pytest.mark.parametrize(

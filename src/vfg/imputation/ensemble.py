@@ -44,6 +44,7 @@ from vfg.model import VFG
 from vfg.tables.cells import Array
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.utils.cached import CachedModule
+from vfg.utils.linalg import mean_in_order
 from vfg.utils.random import normal
 
 DRAWS = 60
@@ -402,14 +403,8 @@ class Ensemble(CachedModule):
         return self.factors * total
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:
-        """The mean of tables, each clipped to the observed range of the columns.
-
-        They are added up one by one, since the bits of `mean` depend on the number of rows.
-        """
-        total = tables[0].clamp(*self.reach)
-        for table in tables[1:]:
-            total = total + table.clamp(*self.reach)
-        return total / len(tables)
+        """The mean of tables, each clipped to the observed range of the columns."""
+        return mean_in_order([table.clamp(*self.reach) for table in tables])
 
     def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
         """The average means of the row mixtures."""
@@ -444,7 +439,7 @@ class Ensemble(CachedModule):
             pooled = pooled + shares[3] * (plain + used * (corrected - plain))
         apart = drawn - pooled
         if self.sharpness is not None:
-            deviations = apart[:DEVIATION_DRAWS].square().mean(0).sqrt()
+            deviations = mean_in_order(apart[:DEVIATION_DRAWS].square()).sqrt()
             apart = apart * sharpen(deviations, self.sharpness)
         return self.stacked_means(expected) + self.spread * apart
 

@@ -113,8 +113,9 @@ class Explanation:
 
     @property
     def decimals(self) -> int:
-        """After how many decimals differences are rounded: the largest has three digits."""
+        """After how many decimals numbers are rounded: the largest difference has three digits."""
         largest = max(map(abs, [self.total - self.start, *self.contributions.values()]))
+        largest = largest or abs(self.total)
         return 2 - math.floor(math.log10(largest)) if largest > 0.0 else 0
 
     def show(self, size: float) -> str:

@@ -60,6 +60,7 @@ from vfg.tables.schema import Integer, distinct
 from vfg.training.data import choose_device
 from vfg.training.history import History
 from vfg.utils.extras import needs
+from vfg.utils.linalg import mean_in_order
 from vfg.utils.random import uniform
 from vfg.utils.specs import with_options
 
@@ -1027,7 +1028,7 @@ class TableModel(Ensemble):
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
             drawn = self.draws(*part, MEDIAN_DRAWS, seed, ids[rows], categories=False)
-            shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - drawn.mean(0)
+            shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - mean_in_order(drawn)
             moved = self._within_reach(estimates[rows] + shift, estimates[rows])
             moved = self.with_relations(moved, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)

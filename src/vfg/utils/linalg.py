@@ -1,8 +1,8 @@
-"""Systems of linear equations with many small positive matrices."""
+"""Systems of linear equations with many small positive matrices, and means in a fixed order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,21 @@ from torch import Tensor
 
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 """Whether a program is traced to leave Python; torch 2.6 does not say so."""
+
+
+def mean_in_order(tables: Sequence[Tensor] | Tensor) -> Tensor:
+    """The mean of tables of one shape, added up one by one.
+
+    The bits of `torch.mean` depend on the number of rows on some processors; these do not.
+
+    Example:
+        >>> mean_in_order(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+        tensor([2., 4.])
+    """
+    total = tables[0]
+    for table in tables[1:]:
+        total = total + table
+    return total / len(tables)
 
 
 def positive_solve(matrix: Tensor, right: Tensor) -> Tensor:
