@@ -106,9 +106,11 @@ def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
     inner = np.clip(levels, outermost, 1.0 - outermost)
     ends = np.quantile(draws, inner, axis=0, method="weibull")
     middle = np.median(draws, axis=0)
-    for place in np.flatnonzero(inner != np.asarray(levels)):
-        wanted, reached = scipy.special.ndtri([levels[place], inner[place]])
-        ends[place] = middle + wanted / reached * (ends[place] - middle)
+    for place, (level, within) in enumerate(zip(levels, inner, strict=True)):
+        if level != within:
+            wanted, reached = scipy.special.ndtri([level, within])
+            # Of a single draw nothing lies beyond its middle.
+            ends[place] = middle + wanted / (reached or 1.0) * (ends[place] - middle)
     return np.asarray(ends)
 
 

@@ -256,9 +256,10 @@ def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
                 linewidth=LINE, label=f"{word} ({len(values)})",
             )  # fmt: skip
     if gaps.storage == "date":
-        locator = AutoDateLocator(minticks=2, maxticks=MOST_DATES)
+        locator = AutoDateLocator(minticks=2, maxticks=MOST_DATES)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_formatter(formatter)
     elif gaps.storage == "duration":
         ax.set_xlabel(plain(f"{gaps.label}, days"))
 

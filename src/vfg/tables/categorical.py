@@ -73,7 +73,8 @@ def spread_codes(count: int, width: int) -> Array:
         ratio = (1.0 + ratio) ** (1.0 / (width + 1))
     steps = ratio ** -np.arange(1.0, width + 1)
     cube = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
-    return torch.special.ndtri(torch.from_numpy(cube).clip(1e-9, 1 - 1e-9)).numpy()
+    scores: torch.Tensor = torch.special.ndtri(torch.from_numpy(cube).clip(1e-9, 1 - 1e-9))
+    return scores.numpy()
 
 
 def softmax(logs: Array) -> Array:
