@@ -73,10 +73,15 @@ def test_the_recipe_of_conda_has_the_lower_bounds():
     assert listed == {renamed.get(name, name): bound for name, bound in bounds.items()}
 
 
-def test_a_release_is_one_small_commit(tmp_path):
+def load_bump():
     spec = importlib.util.spec_from_file_location("bump", PROJECT / "tools" / "bump.py")
     bump = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bump)
+    return bump
+
+
+def test_a_release_is_one_small_commit(tmp_path):
+    bump = load_bump()
     for name in bump.PLACES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / name, tmp_path / name)
@@ -92,6 +97,23 @@ def test_a_release_is_one_small_commit(tmp_path):
     )
     with pytest.raises(SystemExit, match="must look like"):
         bump.bump(tmp_path, "7.8", "2030-12-31")
+
+
+def test_links_of_a_published_readme_lead_to_the_release(tmp_path):
+    bump, address = load_bump(), "https://example.org/owner/vfg"
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(PROJECT / name, tmp_path / name)
+    for version in ("7.8.9", "7.9.0"):  # the second finds the addresses of the first
+        bump.publish(tmp_path, version, address)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", (tmp_path / "README.md").read_text())
+    before = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", (PROJECT / "README.md").read_text())
+    for (image, place), (_, old) in zip(links, before, strict=True):
+        assert place == f"{address}/{'raw' if image else 'blob'}/v7.9.0/{old}"
+    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls["Repository"] == address
+    assert "v7.9.0" in urls["Changelog"]
+    with pytest.raises(SystemExit, match="must look like"):
+        bump.publish(tmp_path, "7.9.0", "example.org")
 
 
 def test_the_numbers_of_the_paper_are_those_of_the_results():

@@ -1,4 +1,4 @@
-"""Set the version of the next release wherever it stands: tools/bump.py VERSION DATE."""
+"""Set the version of the next release wherever it stands: tools/bump.py VERSION DATE [ADDRESS]."""
 
 from __future__ import annotations
 
@@ -33,7 +33,36 @@ def bump(folder: Path, version: str, date: str) -> None:
         path.write_text(text)
 
 
+def publish(folder: Path, version: str, address: str) -> None:
+    """Let the README's links lead to the tagged release at an address, and add it to the metadata.
+
+    A package index shows the README without the files beside it, so that relative links are dead
+    there. `address` is that of the repository, with pages at `blob/TAG` and files at `raw/TAG`.
+    """
+    if not re.fullmatch(r"https://\S+[^/]", address):
+        sys.exit(f"the address must look like https://host/owner/vfg, but is {address!r}")
+    readme, project = folder / "README.md", folder / "pyproject.toml"
+    text = re.sub(rf"\]\({re.escape(address)}/(blob|raw)/v[^/]+/", "](", readme.read_text())
+
+    def absolute(link: re.Match[str]) -> str:
+        kind = "raw" if link["image"] else "blob"
+        return f"{link['image']}[{link['words']}]({address}/{kind}/v{version}/{link['path']})"
+
+    link = r"(?P<image>!?)\[(?P<words>[^\]]*)\]\((?P<path>(?!\w+:|#)[^)]+)\)"
+    readme.write_text(re.sub(link, absolute, text))
+    about = re.sub(r"\n\[project\.urls\]\n(.+\n)*", "", project.read_text())
+    urls = {
+        "Repository": address,
+        "Documentation": f"{address}/blob/v{version}/docs/index.md",
+        "Changelog": f"{address}/blob/v{version}/CHANGELOG.md",
+    }
+    lines = "".join(f'{name} = "{place}"\n' for name, place in urls.items())
+    project.write_text(f"{about.rstrip()}\n\n[project.urls]\n{lines}")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    bump(ROOT, *sys.argv[1:])
+    bump(ROOT, *sys.argv[1:3])
+    if len(sys.argv) == 4:
+        publish(ROOT, sys.argv[1], sys.argv[3])

@@ -136,7 +136,8 @@ def test_models_are_loaded_without_the_compiler_of_torch(model):
         f"import sys\nsys.argv = ['vfg', 'query', {str(path)!r}]\n"
         "from vfg.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n"
         "    assert not end.code\n"
-        "heavy = ('torch._dynamo', 'sympy', 'sklearn', 'pandas', 'scipy.stats', 'scipy.optimize')\n"
+        "heavy = ('torch._dynamo', 'sympy', 'sklearn', 'pandas', 'pyarrow', 'matplotlib', "
+        "'scipy.special', 'scipy.sparse', 'scipy.stats', 'scipy.optimize')\n"
         "print('heavy:', [name for name in heavy if name in sys.modules])"
     )
     found = subprocess.run(

@@ -236,6 +236,39 @@ def test_samples_of_a_trained_model_spread_as_the_table_does():
         torch.testing.assert_close(drawn.mean(0), table.mean(0), rtol=0.0, atol=0.5)
 
 
+@pytest.mark.parametrize("widest", [64, 1])  # factors of roots: matrices, and deviations alone
+@pytest.mark.parametrize("aggregation", ["precision", "gaussian"])
+def test_answers_without_evidence_are_distributed_as_samples(aggregation, widest, monkeypatch):
+    """Far from the prior: the data are narrow and lie off the centre."""
+    monkeypatch.setattr(vfg.inference.calibration, "WIDEST_ROOT", widest)
+    graph = vfg.Graph.star({"a": 2, "b": 2}, width=2)
+    model = perturbed(
+        vfg.VFG(graph, flow=vfg.Coupling(blocks=1, hidden=4), aggregation=aggregation), 1
+    ).double()
+    generator = torch.Generator().manual_seed(0)
+    cells = 0.5 + 0.1 * torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    every = torch.ones_like(cells).bool()
+    model.spread = fit_calibration(model, cells, every, ~every)
+    model.is_trained.fill_(True)
+    drawn = model.sample(2_000)
+    rows = torch.full((3, 4), torch.nan, dtype=torch.float64)
+    rows[1] = cells[0]
+    rows[1, 3] = torch.nan
+    answer = model.infer(rows, padded=False)
+    alone = torch.cat([answer.samples(2_000)[leaf][:, 0] for leaf in "ab"], dim=1)
+    torch.testing.assert_close(alone.mean(0), drawn.mean(0), rtol=0.0, atol=0.05)
+    torch.testing.assert_close(alone.std(0), drawn.std(0), rtol=0.1, atol=0.0)
+    stated = torch.cat([answer.std[leaf][0] for leaf in "ab"])
+    torch.testing.assert_close(stated, drawn.std(0), rtol=0.1, atol=0.0)
+    # Evidence about a latent node is evidence too, and other rows stay as they were.
+    states = model.infer({"root": [[0.0, 0.0]]}).mean["a"]
+    torch.testing.assert_close(states[0], model.decode({"root": [[0.0, 0.0]]})["a"][0])
+    monkeypatch.setattr(vfg.inference.calibration, "knows_roots", lambda _: False)
+    before = model.infer(rows, padded=False)
+    assert torch.equal(before.std["b"][1], answer.std["b"][1])
+    assert not torch.allclose(before.mean["b"][0], answer.mean["b"][0], atol=0.1)
+
+
 @pytest.mark.parametrize("aggregation", ["mean", "precision", "gaussian"])
 def test_the_roots_have_the_moments_that_they_had_in_training(aggregation, monkeypatch):
     """Covariance of the states, and the mean of what is uncertain about each."""

@@ -51,6 +51,26 @@ def test_dates_are_drawn_as_dates():
     assert first == TRUTH["t"].min()
 
 
+def overlaps(ax):
+    """Pairs of neighbouring labels of the x axis that touch."""
+    ax.figure.canvas.draw()
+    boxes = [tick.get_window_extent() for tick in ax.get_xticklabels() if tick.get_text()]
+    return [pair for pair in pairwise(boxes) if pair[0].overlaps(pair[1])]
+
+
+def test_labels_of_small_pictures_do_not_overlap():
+    towns = [f"a town by the river, number {k}" for k in range(12)] * 5
+    truth = TRUTH.assign(town=towns, short=list("abcdef") * 10)
+    gaps = truth.mask(np.column_stack([HIDDEN, HIDDEN[:, :2]]))
+    figure = plots.distributions(gaps, truth, ["town", "t", "short", "c"])
+    assert not any(map(overlaps, figure.axes))
+    town, _, short, _ = figure.axes
+    texts = [tick.get_text() for tick in town.get_xticklabels()]
+    assert len(set(texts)) == 12
+    assert all(0 < len(text) <= 20 for text in texts)
+    assert short.get_xticklabels()[0].get_rotation() == 0
+
+
 def test_a_grid_shows_the_columns_that_have_gaps():
     filled = TRUTH.assign(whole=1.0)
     figure = plots.distributions(GAPS.assign(whole=1.0), filled)

@@ -702,6 +702,44 @@ def test_rows_are_chosen_by_a_lasso_and_by_their_neighbours(table_page):
     assert page.locator("#chosen-rows thead th").count() == 7
 
 
+def test_a_row_that_is_clicked_lists_those_nearest_to_it(table_page):
+    page = table_page
+    page.click("#tab-explore")
+    page.wait_for_selector("#embedding-plot .nsewdrag")
+    page.wait_for_timeout(1500)  # until plotly listens
+    edge = page.locator("#embedding-plot .nsewdrag").bounding_box()
+    hovered = page.locator("#embedding-plot .hoverlayer .hovertext")
+    places = [(x, y) for x in range(30, 75, 9) for y in range(20, 80, 2)]
+    for x, y in places:
+        place = edge["x"] + edge["width"] * x / 100, edge["y"] + edge["height"] * y / 100
+        page.mouse.move(*place)
+        page.wait_for_timeout(100)
+        if hovered.count():
+            break
+    row = hovered.text_content().split()[-1]
+    page.mouse.click(*place)
+    page.wait_for_selector("#chosen-rows tbody tr >> nth=5")
+    assert page.locator("#chosen-rows tbody tr").first.inner_text().split()[0] == row
+    assert page.locator("#chosen-rows tbody tr").count() == 8
+
+
+@pytest.mark.parametrize("size", WINDOWS)
+def test_long_names_can_be_told_apart(browser, wide_address, size):
+    with page_at(browser, wide_address, viewport=size) as page:
+        for title in page.locator("#answers h3").all()[:4]:
+            assert title.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+            assert title.inner_text().endswith("_of_sensor")
+
+
+def test_a_button_about_a_node_waits_for_a_node(browser, network_address):
+    with page_at(browser, network_address) as page:
+        assert "4 columns · a network of 3 arrows" in page.inner_text("header")
+        page.click("#tab-graph")
+        assert page.is_disabled("#ask-node")
+        page.click('#graph .node[data-node="C"]')
+        page.wait_for_selector("#ask-node:enabled")
+
+
 @pytest.mark.parametrize("size", WINDOWS)
 def test_columns_named_by_numbers_open(browser, tmp_path, size):
     """A CSV of images: columns 0 to 63, some of which never vary."""

@@ -44,9 +44,8 @@ from functools import cached_property
 
 import numpy as np
 import scipy
-from scipy import special
 
-from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, spread_codes
+from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, softmax, spread_codes
 from vfg.tables.cells import Array, Label, Mask
 from vfg.tables.encoding import Encoding
 
@@ -136,7 +135,7 @@ class SecondStage:
             mixed = np.minimum(self.weights[0] * self.trust, 1.0)
             return np.asarray(others + mixed * (self.shares - others))
         base, gains = self.gains(others, frequencies)
-        pooled = special.softmax(base + pool(gains, self.weights), axis=1)
+        pooled = softmax(base + pool(gains, self.weights))
         return np.where(self.trust > 0.0, pooled, others)  # the same bits without evidence
 
     def gains(self, others: Array, frequencies: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -192,7 +191,7 @@ class Section:
             return self.model_probabilities
         base = np.log(self.column.frequencies) + np.zeros((len(self.means), 1))
         gains = 0.0 if self.prior is None else pool(self.gains, self.pooling)
-        return np.asarray(special.softmax(base + gains, axis=1))
+        return softmax(base + gains)
 
     @property
     def gains(self) -> tuple[Array, Array]:
@@ -220,7 +219,7 @@ class Section:
                     for sign, at in ((1.0, self.prior), (-1.0, self))
                 )
             logs += 0.5 * squares
-        return np.asarray(special.softmax(logs, axis=1))
+        return softmax(logs)
 
     @property
     def most_probable(self) -> Array:
@@ -255,7 +254,7 @@ class Section:
             for draw, uniform in enumerate(uniforms[:, rows]):
                 # Rare categories do not depend on the draw, so that their shares are exact.
                 common = np.where(rare, -np.inf, logs[:, draw] + gains * due)
-                shares = special.softmax(common, axis=-1) * likely + seldom
+                shares = softmax(common) * likely + seldom
                 due += some.probabilities - shares
                 below = shares.cumsum(-1)
                 chosen[draw, rows] = (below < uniform[:, None] * below[:, -1:]).sum(-1)
@@ -281,8 +280,8 @@ class Section:
         slopes, offsets = self.whitened / KERNEL, self._logs[:, None]
         base, atoms = points @ slopes + offsets, self.whitened.transpose(0, 2, 1) @ slopes + offsets
         for _ in range(SCALINGS[kind]):
-            spread = special.softmax(base + factors[:, None], axis=-1).mean(1)
-            there = special.softmax(atoms + factors[:, None], axis=-1)
+            spread = softmax(base + factors[:, None]).mean(1)
+            there = softmax(atoms + factors[:, None])
             shares = (self.probabilities[:, None] @ there)[:, 0]
             shares = ATOMS * shares + (1.0 - ATOMS) * spread
             factors = factors + np.log((self.probabilities + TINY) / (shares + TINY))
@@ -325,7 +324,7 @@ class HeldOutCategories:
 
     def loss(self, weights: Array) -> tuple[float, Array]:
         """Minus the sum of log probabilities of the truth, and its gradient."""
-        logs = special.log_softmax(self.base + pool(self.sources, weights.tolist()), axis=1)
+        logs = scipy.special.log_softmax(self.base + pool(self.sources, weights.tolist()), axis=1)
         rows, shares, slopes = np.arange(len(self.truth)), np.exp(logs), np.zeros(len(weights))
         for place, own in enumerate(self.sources):
             slopes[place] = (shares * own).sum() - own[rows, self.truth].sum()

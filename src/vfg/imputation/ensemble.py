@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy import special
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
@@ -106,11 +106,12 @@ def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
     outermost = 1.0 / (len(draws) + 1.0)
     inner = np.clip(levels, outermost, 1.0 - outermost)
     ends = np.quantile(draws, inner, axis=0, method="weibull")
-    factors = special.ndtri(levels) / np.where(inner == 0.5, 1.0, special.ndtri(inner))
-    beyond = np.flatnonzero(inner != np.asarray(levels))
     middle = np.median(draws, axis=0)
-    for place in beyond:
-        ends[place] = middle + factors[place] * (ends[place] - middle)
+    for place, (level, within) in enumerate(zip(levels, inner, strict=True)):
+        if level != within:
+            wanted, reached = scipy.special.ndtri([level, within])
+            # Of a single draw nothing lies beyond its middle.
+            ends[place] = middle + wanted / (reached or 1.0) * (ends[place] - middle)
     return np.asarray(ends)
 
 

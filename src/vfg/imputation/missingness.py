@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import expit
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -254,7 +254,7 @@ class _Fit:
         """Probabilities that fitted columns have a slope, and that another one has."""
         share = 0.5
         for _ in range(50):
-            own = expit(np.log(share / (1.0 - share)) + self.factors)
+            own = scipy.special.expit(np.log(share / (1.0 - share)) + self.factors)
             share = float((1.0 + own.sum()) / (3.0 + len(own)))
         return own, share
 
@@ -543,7 +543,7 @@ def _fit_slopes(
         means = (predictions.tilted(slopes) if offsets is None else predictions.means)[:, chosen]
         for _ in range(STEPS):
             own = slopes[chosen]
-            chance = expit(intercepts + own * means + 0.5 * own**2 * variances)
+            chance = scipy.special.expit(intercepts + own * means + 0.5 * own**2 * variances)
             left, weight = missing - chance, chance * (1.0 - chance)
             inputs = means + own * variances
             total = weight.sum(0) + 1e-9
@@ -562,7 +562,7 @@ def _fit_slopes(
     gains = _log_probs(logits, missing).sum(0) - _log_probs(start, missing).sum(0)
     gain = _log_probs(logits, missing).sum() - _log_probs(start, missing).sum()
     # Cells of a row that are missing together count as the fewer observations that they are.
-    by_row = ((missing - expit(logits)) * (inputs - centre)).sum(1)
+    by_row = ((missing - scipy.special.expit(logits)) * (inputs - centre)).sum(1)
     clustering = max(1.0, float((by_row**2).sum() / information.sum()))
     penalties = (own - common) ** 2 / spread**2 + np.log1p(spread**2 * information)
     penalty = ((own - common) ** 2).sum() / spread**2 + np.log1p(spread**2 * information).sum()
@@ -630,7 +630,7 @@ def _evidence_of_one(values: Array, observed: Mask, chosen: Array, offsets: Arra
         share = missing.mean()
         logits = np.log(share / (1.0 - share)) if offsets is None else offsets[:, place]
         start = np.zeros(len(missing)) + logits
-        scores = np.abs((missing - expit(start)) @ values)
+        scores = np.abs((missing - scipy.special.expit(start)) @ values)
         scores[column] = -1.0
         fits = [
             _logistic(np.stack([values[:, k], np.ones(len(missing))], 1), missing, start, 1.0)
@@ -659,7 +659,7 @@ def _evidence_of_a_driver(
         start = np.log(share / (1.0 - share)) if offsets is None else offsets[:, own]
         intercepts, slope = start.copy(), 0.0
         for _ in range(6):
-            chance = expit(intercepts + slope * inputs)
+            chance = scipy.special.expit(intercepts + slope * inputs)
             left, weight = missing[:, own] - chance, chance * (1.0 - chance)
             total = weight.sum(0) + 1e-9
             centre = (weight * inputs).sum(0) / total
@@ -670,7 +670,7 @@ def _evidence_of_a_driver(
             intercepts = intercepts + left.sum(0) / total - centre * change
         logits = intercepts + slope * inputs
         gain = _log_probs(logits, missing[:, own]).sum() - _log_probs(start, missing[:, own]).sum()
-        by_row = ((missing[:, own] - expit(logits)) * (inputs - centre)).sum(1)
+        by_row = ((missing[:, own] - scipy.special.expit(logits)) * (inputs - centre)).sum(1)
         clustering = max(1.0, float((by_row**2).sum()) / max(information, 1e-9))
         penalty = (slope / COMMON_SPREAD) ** 2 + np.log1p(COMMON_SPREAD**2 * information)
         best = max(best, float(gain / clustering - 0.5 * penalty - np.log(values.shape[1])))
@@ -689,7 +689,7 @@ def _explain(inputs: Array, missing: Array, start: Array | None = None) -> _Expl
     share = missing.mean()
     start = np.full(len(missing), np.log(share / (1.0 - share))) if start is None else start
     inputs = inputs - inputs.mean(0)
-    scores = (missing - expit(start)) @ inputs / (inputs.std(0) + 1e-9)
+    scores = (missing - scipy.special.expit(start)) @ inputs / (inputs.std(0) + 1e-9)
     design = inputs[:, np.argsort(-np.abs(scores), kind="stable")[:PREDICTORS]]
     design = np.concatenate([design, np.ones((len(design), 1))], axis=1)
     fits = [_logistic(design, missing, start, ridge) for ridge in RIDGES]
@@ -701,7 +701,7 @@ def _logistic(design: Array, missing: Array, start: Array, ridge: float) -> _Exp
     prior = np.append(np.full(design.shape[1] - 1, ridge), 0.0)
     weights = np.zeros(design.shape[1])
     for _ in range(5):
-        chance = expit(start + design @ weights)
+        chance = scipy.special.expit(start + design @ weights)
         curvature = (design * (chance * (1.0 - chance))[:, None]).T @ design + np.diag(prior + 1e-9)
         weights += np.linalg.solve(curvature, design.T @ (missing - chance) - prior * weights)
     logits = start + design @ weights

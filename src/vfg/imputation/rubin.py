@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 Numbers = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Pooled:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level is a share between 0 and 1, but got {level}")
-        half = special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2) * self.std
+        half = scipy.special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2) * self.std
         return self.estimate - half, self.estimate + half
 
 

@@ -11,8 +11,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
 
 from vfg.flows import Coupling
 from vfg.graph import Graph, Network
@@ -56,7 +56,7 @@ def check_table(table: Any, missing_values: Any, caller: str) -> Table:
         >>> check_table([[1, 2]], np.nan, "VFGImputer").rows
         1
     """
-    if sparse.issparse(table):
+    if scipy.sparse.issparse(table):
         raise TypeError(
             f"{caller} takes dense tables, but sparse input was passed; use table.toarray()"
         )

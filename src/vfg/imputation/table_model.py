@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
@@ -1202,7 +1202,7 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
     A frame has the `columns` that are given, missing where the table lacks them.
     """
     # Sparse matrices of keys are dictionaries too.
-    if sparse.issparse(table) or not (isinstance(table, Mapping) or is_records(table)):
+    if scipy.sparse.issparse(table) or not (isinstance(table, Mapping) or is_records(table)):
         return table
     with needs("table"):
         import pandas

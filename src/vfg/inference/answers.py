@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vfg.distributions.likelihoods import Categorical
 from vfg.graph.checks import suggestion
-from vfg.inference.calibration import continuous_columns, noise_scale
+from vfg.inference.calibration import continuous_columns, noise_scale, without_evidence
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import Belief, evaluating, place_rows, tiles
@@ -698,10 +698,12 @@ class MessageAnswer(GraphAnswer):
             mask, belief = place_rows(seen, rows, positions, len(ids), False), self._belief
             if self._padded:
                 belief = belief.select(rows).place(positions, len(ids))
+            # Rows without evidence have the noise of whole rows about the roots of whole rows.
+            alone = without_evidence(self._model, mask, belief.evidence)
             tile = Tile(
                 self._model,
                 belief,
-                noise=noise_scale(self._model, mask),
+                noise=noise_scale(self._model, mask | alone[:, None]),
                 temperature=temperature,
                 row_ids=ids,
                 seed=self._seed,

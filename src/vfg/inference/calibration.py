@@ -12,7 +12,7 @@ noise is all there is and B is fitted; else τ is fitted, and B only if BIC acce
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from vfg.distributions.likelihoods import (
     CategoricalLikelihood,
     GaussianLikelihood,
 )
+from vfg.distributions.priors import SinglePrior
 from vfg.inference.draws import (
     average_chances,
     centred_states,
@@ -90,6 +91,24 @@ class Calibration(nn.Module):
     def scale(self, base: Tensor, features: Tensor) -> Tensor:
         """Deviations of the noise, `(rows, columns)`, from scales and `mask_features`."""
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
+
+
+def knows_roots(model: VFG) -> bool:
+    """Whether training has measured the roots, whose states are not drawn and have one mode."""
+    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
+    return model.sampling is None and single and bool(model.spread.knows_roots)
+
+
+def without_evidence(model: VFG, seen: Tensor, evidence: Mapping[int, Tensor]) -> Tensor:
+    """Which rows have no evidence and take the roots' moments of training instead, `(rows,)`.
+
+    These are the rows of `sample`. The prior is no substitute where nothing holds the roots near
+    it: the pixels of images would spread far more than in the data.
+    """
+    if not (is_joint(model) and knows_roots(model)):
+        return torch.zeros_like(seen[:, 0])
+    free = [part.isnan().all(-1).all(0) for part in evidence.values()]
+    return torch.stack([~seen.any(-1), *free]).all(0)
 
 
 def noise_scale(model: VFG, observed: Tensor) -> Tensor:

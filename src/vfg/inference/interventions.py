@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import ndtr
 
 from vfg.graph.checks import find_cycle, suggestion
 from vfg.inference.answers import Answer, ByName
@@ -552,7 +552,7 @@ class _World:
             own = np.take_along_axis(shares, np.tile(codes, (count, 1))[:, :, None], 2)
             return np.asarray(own[:, :, 0])
         levels = _rank(answer, name, cells.astype(float).reshape(-1)).reshape(cells.shape)
-        return np.asarray(2.0 * ndtr(-np.abs(levels)))
+        return np.asarray(2.0 * scipy.special.ndtr(-np.abs(levels)))
 
 
 class _Counterfactual(_World):
@@ -594,13 +594,15 @@ class _Counterfactual(_World):
 def _rank(answer: Answer, name: str, values: Array) -> Array:
     """Normal scores of the ranks of values, `(rows,)`."""
     return _interpolate(
-        values, _column(answer.quantile(ndtr(RANKS).tolist())[name]), RANKS[:, None]
+        values, _column(answer.quantile(scipy.special.ndtr(RANKS).tolist())[name]), RANKS[:, None]
     )
 
 
 def _at_rank(answer: Answer, name: str, ranks: Array) -> Array:
     """Values at Normal scores of ranks, `(rows,)`."""
-    return _interpolate(ranks, RANKS[:, None], _column(answer.quantile(ndtr(RANKS).tolist())[name]))
+    return _interpolate(
+        ranks, RANKS[:, None], _column(answer.quantile(scipy.special.ndtr(RANKS).tolist())[name])
+    )
 
 
 def _interpolate(at: Array, places: Array, values: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from vfg.distributions.likelihoods import Bernoulli
-from vfg.distributions.priors import LabelPrior, SinglePrior
+from vfg.distributions.priors import LabelPrior
 from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
-from vfg.inference.calibration import noise_scale
+from vfg.inference.calibration import knows_roots, noise_scale, without_evidence
 from vfg.inference.draws import quantile
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.interventions import intervene, is_intervention
@@ -134,6 +135,7 @@ def infer(
         shared = (evidence, chosen, ids, seed, padded)
         return SampledAnswer(model, *shared, labels=kinds, importance=importance)
     belief = compute_belief(model, evidence, kinds, ids, rounds, padded=padded)
+    belief = _with_trained_roots(model, evidence, belief)
     return MessageAnswer(model, evidence, chosen, ids, seed, padded, belief=belief)
 
 
@@ -368,6 +370,36 @@ def compute_belief(
     return whole.select(torch.cat(order).argsort())
 
 
+def _with_trained_roots(model: VFG, given: Given, belief: Belief) -> Belief:
+    """The belief with the roots' moments of training, as in `sample`, in rows without evidence."""
+    alone = without_evidence(model, given.seen, given.evidence)
+    if not bool(alone.any()):
+        return belief
+    rows, heat = alone[None, :, None], model.spread.log_temperature.exp()
+    roots, tops = {}, {}
+    for place, (block, state) in enumerate(belief.roots.items()):
+        mean, factor = (
+            model.spread.get_buffer(f"root_{part}{place}").to(state.value)
+            for part in ("mean", "factor")
+        )
+        assert state.precision is not None  # draws are joint
+        covariance = factor @ factor.mT if factor.ndim == 3 else factor.square().diag_embed()
+        covariance = covariance * heat.to(factor)  # by which draws are divided
+        if state.precision.ndim == state.value.ndim:
+            kept = covariance.diagonal(dim1=-2, dim2=-1).reciprocal()[:, None]
+            precision = torch.where(rows, kept, state.precision)
+        else:
+            precision = torch.where(
+                rows[..., None], torch.linalg.inv(covariance)[:, None], state.precision
+            )
+        roots[block] = state._replace(observed=state.observed | rows, precision=precision)
+        tops[block] = mean[:, None]
+    with evaluating(model):
+        pairs = zip(_states_below(model, tops), belief.backward, strict=True)
+        backward = [torch.where(rows, expected, before) for expected, before in pairs]
+        return replace(belief, backward=backward, means=model.leaf_means(backward), roots=roots)
+
+
 def _label_scores(belief: Belief, block: int, prior: LabelPrior) -> Tensor:
     """log p(evidence below | label) up to a constant, `(nodes, rows, labels)`."""
     state = belief.roots[block]
@@ -456,9 +488,7 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
     _warn_untrained(model)
     labels = as_labels(model, label, rows)
     generator = torch.Generator(model._some.device).manual_seed(seed)
-    single = all(isinstance(prior, SinglePrior) for prior in model.priors.values())
-    # Where training has measured the roots, and their prior has one mode.
-    if model.sampling is None and labels is None and single and bool(model.spread.knows_roots):
+    if labels is None and knows_roots(model):
         return _calibrated_rows(model, rows, generator).to(model._some.dtype)
     if model.sampling is None:
         blocks = model._blocks_of(model.priors)

@@ -25,6 +25,7 @@ from vfg.plots.style import (
     inches,
     new_figure,
     plain,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -466,8 +467,7 @@ def _labels(ax: Axes, graph: Graph, places: Places) -> None:
 
 
 def _label(node: Node) -> str:
-    name = node.name if len(node.name) <= LETTERS_SHOWN else node.name[: LETTERS_SHOWN - 1] + "…"
-    words = f"{name} ({node.width})"
+    words = f"{shorten(node.name, LETTERS_SHOWN)} ({node.width})"
     return words if node.aggregation is None else f"{words}, {node.aggregation}"
 
 

@@ -22,9 +22,11 @@ from vfg.plots.style import (
     REFERENCE,
     SMALL,
     axes_or_new,
+    inches,
     legend,
     new_figure,
     plain,
+    shorten,
     tidy,
     to_array,
 )
@@ -159,6 +161,12 @@ LEVELS = tuple(k / 10 for k in range(1, 10))
 """Levels of the intervals whose coverage is drawn."""
 CATEGORIES_SHOWN = 12
 """More categories than these are drawn without the rarest."""
+CATEGORY_LETTERS = 20
+"""Longer categories are cut in the middle."""
+LETTER = 0.07
+"""Width of a letter of a label, in inches."""
+MOST_DATES = 5
+"""How many dates are named on an axis; more would touch in a small picture."""
 
 
 def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None) -> Axes:
@@ -233,6 +241,8 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
 
 def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
     """Two histograms over the same bins; the filled one has no body, so that both show."""
+    with needs("plot"):
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     seen, put = as_floats(gaps)[~gaps.missing], as_floats(found)[gaps.missing]
     every = np.concatenate([seen, put[np.isfinite(put)]])
     edges = np.histogram_bin_edges(every, bins=min(30, max(5, round(math.sqrt(len(every))))))
@@ -247,8 +257,10 @@ def _histograms(ax: Axes, gaps: Column, found: Column) -> None:
                 linewidth=LINE, label=f"{word} ({len(values)})",
             )  # fmt: skip
     if gaps.storage == "date":
-        ax.xaxis_date()
-        ax.tick_params(axis="x", rotation=30)
+        locator = AutoDateLocator(minticks=2, maxticks=MOST_DATES)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_locator(locator)
+        formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_formatter(formatter)
     elif gaps.storage == "duration":
         ax.set_xlabel(plain(f"{gaps.label}, days"))
 
@@ -272,7 +284,10 @@ def _bars(ax: Axes, gaps: Column, found: Column) -> None:
                 color=colour if word == "observed" else "white", edgecolor=colour,
                 alpha=0.6 if word == "observed" else 1.0, linewidth=LINE,
             )  # fmt: skip
-    ax.set_xticks(range(len(names)), labels=[plain(name) for name in names])
+    labels = [plain(shorten(name, CATEGORY_LETTERS)) for name in names]
+    room = inches(ax)[0] / (LETTER * max(len(names), 1))
+    upright = room < max(map(len, labels), default=0) + 1
+    ax.set_xticks(range(len(names)), labels=labels, rotation=90 if upright else 0)
 
 
 def hidden_cells(

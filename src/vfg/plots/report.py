@@ -213,7 +213,7 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     count = min(MOST_DOUBTFUL, int(gaps[rows].sum()))
     cells = []
     for k, c in (divmod(int(place), len(labels)) for place in order[:count]):
-        texts = escape(str(labels[c])), escape(str(filled[c].values[rows[k]]))
+        texts = escape(str(labels[c])), escape(_cell(filled[c].values[rows[k]]))
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
     head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
     return (
@@ -231,14 +231,17 @@ def _distributions(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     if not most:
         return ""
     shown = [label for label in chosen if label in most]
-    figure = distributions(report.table, report.filled, shown)
+    pictures = [
+        _picture(distributions(report.table, report.filled, [label]), f"Distributions of {label}")
+        for label in shown
+    ]
     left_out = len(chosen) - len(shown)
     note = f' <span class="quiet">{left_out} columns with fewer missing values are left out.</span>'
     return (
         "<h2>Distributions before and after</h2><p>Observed cells and those that were filled in. "
         "They need not agree: cells are seldom missing by chance alone, and expected values vary "
         f"less than data do.{note if left_out else ''}</p>"
-        + _picture(figure, "Distributions of observed and filled cells")
+        + f'<div class="pictures">{"".join(pictures)}</div>'
     )
 
 
@@ -270,10 +273,16 @@ def _picture(figure: Figure | None, words: str) -> str:
     stream = io.BytesIO()
     # Without a date and with fixed names, equal reports are equal bytes.
     with matplotlib.rc_context({"svg.hashsalt": "vfg"}):
-        figure.savefig(stream, format="svg", metadata={"Date": None})
+        figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=True)
     plt.close(figure)
     data = base64.b64encode(stream.getvalue()).decode()
     return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _cell(value: Any) -> str:
+    """A filled cell: whole numbers without a point, as tables are read with."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if is_whole else str(value)
 
 
 def _number(value: float) -> str:

@@ -88,6 +88,17 @@ def plain(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
+def shorten(name: str, letters: int) -> str:
+    """A name of at most so many letters, cut in the middle: names often differ at their ends only.
+
+    Example:
+        >>> shorten("expression_of_gene_07", 12)
+        'expres…ne_07'
+    """
+    after = (letters - 1) // 2
+    return name if len(name) <= letters else f"{name[: letters - 1 - after]}…{name[-after:]}"
+
+
 def blank(ax: Axes) -> Axes:
     """The axes without ticks and borders, as pictures want them."""
     ax.set_xticks([])

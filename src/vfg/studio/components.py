@@ -12,6 +12,7 @@ from dash.exceptions import PreventUpdate
 
 from vfg.inference.variables import Array, Variable, days_of, format_number, moments_of
 from vfg.plots.imputations import missing_bands
+from vfg.plots.style import shorten
 from vfg.studio.exploring.analysis import Calibration, Traversal
 from vfg.studio.filling.tables import Table
 from vfg.studio.markup import png, stretch
@@ -190,7 +191,7 @@ def missingness(table: Table) -> Figure:
         return empty("No cell is missing.")
     shares = missing_bands(table.missing, BANDS)
     named = table.columns[:: -(-len(table.columns) // MOST_LABELS)]
-    cut = [n if len(n) <= LETTERS_LABELLED else f"{n[: LETTERS_LABELLED - 1]}…" for n in named]
+    cut = [shorten(name, LETTERS_LABELLED) for name in named]
     ticks: Figure = {"tickmode": "array", "tickvals": plain(named), "ticktext": plain(cut)}
     rows = np.linspace(1, table.rows + 1, len(shares) + 1).round().astype(int)[:-1]
     trace = {

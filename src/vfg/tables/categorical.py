@@ -8,7 +8,8 @@ from itertools import repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse, special
+import scipy
+import torch
 
 from vfg.tables.cells import Array, Column, ColumnEncoding, Mask
 from vfg.tables.schema import MOST_SIMPLEX, are_identifiers
@@ -72,7 +73,21 @@ def spread_codes(count: int, width: int) -> Array:
         ratio = (1.0 + ratio) ** (1.0 / (width + 1))
     steps = ratio ** -np.arange(1.0, width + 1)
     cube = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
-    return np.asarray(special.ndtri(np.clip(cube, 1e-9, 1 - 1e-9)))
+    scores: torch.Tensor = torch.special.ndtri(torch.from_numpy(cube).clip(1e-9, 1 - 1e-9))
+    return scores.numpy()
+
+
+def softmax(logs: Array) -> Array:
+    """Probabilities along the last axis from their logarithms, up to a constant.
+
+    scipy.special has it too, but takes longer to import than a question to answer.
+
+    Example:
+        >>> softmax(np.log([[1.0, 3.0]])).tolist()
+        [[0.25, 0.75]]
+    """
+    shares = np.exp(logs - logs.max(-1, keepdims=True))
+    return np.asarray(shares / shares.sum(-1, keepdims=True))
 
 
 def whiten(points: Array, frequencies: Array) -> Array:
@@ -104,7 +119,9 @@ def category_means(
     """
     rows = np.flatnonzero(members >= 0)
     often = np.ones(len(rows)) if weights is None else weights[rows]
-    membership = sparse.csr_matrix((often, (members[rows], rows)), shape=(count, len(members)))
+    membership = scipy.sparse.csr_matrix(
+        (often, (members[rows], rows)), shape=(count, len(members))
+    )
     sums = membership @ np.where(observed, values, 0.0).T
     cells = membership @ observed.T.astype(np.float64)
     means = sums / np.maximum(cells, 1.0 if weights is None else 1e-300)
@@ -452,7 +469,7 @@ class CategoricalEncoding(CategoryEncoding):
         slopes, offsets = self._scores(scale, np.arange(len(self.categories)))
         scores = values @ slopes + offsets
         if scale is not None or not self.is_simplex:
-            return np.asarray(special.softmax(scores, axis=1))
+            return softmax(scores)
         # What occurred can occur again: no less than as one cell more would say.
         cells = self.counts.sum()
         weights, shares = simplex_weights(self.counts), self.counts / cells
@@ -549,7 +566,7 @@ class OrdinalEncoding(CategoryEncoding):
         cuts = self._cuts()
         # What lies beyond the observed levels belongs to the outermost of them.
         cuts[:low], cuts[high:] = -np.inf, np.inf
-        below = special.ndtr((cuts - values) / (1.0 if scale is None else scale))
+        below = scipy.special.ndtr((cuts - values) / (1.0 if scale is None else scale))
         return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
     def _cuts(self) -> Array:
@@ -565,7 +582,7 @@ def normal_scores(counts: Array) -> Array:
     """
     raised = counts + 0.5
     shares = raised / raised.sum()
-    scores = special.ndtri(np.cumsum(shares) - shares / 2.0)
+    scores = scipy.special.ndtri(np.cumsum(shares) - shares / 2.0)
     if not counts.any():
         return np.asarray(scores)
     weights = counts / counts.sum()

@@ -17,6 +17,7 @@ from vfg.graph import Edge, Graph, Node
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import percent
 from vfg.plots.graphs import LETTERS_SHOWN, dag_places, positions
+from vfg.plots.style import shorten
 from vfg.studio.asking.cards import HEIGHT, WIDTH, density_marks
 from vfg.studio.asking.model import Answered, OpenModel
 from vfg.studio.markup import Markup, element
@@ -254,7 +255,7 @@ def _edge_line(
 
 def _cut(name: str) -> str:
     """A name that fits into a box."""
-    return name if len(name) <= LETTERS_SHOWN else f"{name[: LETTERS_SHOWN - 1]}…"
+    return shorten(name, LETTERS_SHOWN)
 
 
 class _Box:

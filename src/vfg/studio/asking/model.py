@@ -55,6 +55,9 @@ class OpenModel:
         """The model in half a line."""
         is_table = isinstance(self.model, TableModel)
         kind = "table model" if is_table else type(self.model).__name__
+        if self.graph.network is not None:
+            arrows = len(self.graph.network.edges)
+            return f"{kind} · {len(self.variables)} columns · a network of {arrows} arrows"
         leaves, latent = len(self.graph.leaves), len(self.latents)
         nodes = f"{latent} latent node{'' if latent == 1 else 's'}"
         return f"{kind} · {len(self.variables)} columns · {leaves} leaves · {nodes}"

@@ -101,7 +101,7 @@ def build_graph(session: Session) -> list[Any]:
         html.H2("Node"),
         html.Div(note, id="node-details", **{"aria-live": "polite"}),
         html.Label([html.Span("Node by name"), by_name], className="labelled"),
-        html.Button("Ask about it", id="ask-node"),
+        html.Button("Ask about it", id="ask-node", disabled=True),
     ]
     marks = [html.Li([html.I(className=f"mark {kind}"), words]) for kind, words in legend_of(graph)]
     zoom = {"+": "Zoom in", "−": "Zoom out", "Reset": "Show the whole graph", "SVG": "Save as SVG"}

@@ -80,6 +80,7 @@
     showGraph(view.large);
     put("node-details", view.node || "<p class=note>Choose a node to see what it holds and how it is joined.</p>");
     byId("node-details").dataset.node = view.chosen;
+    byId("ask-node").disabled = !view.chosen;
     showError(view.error);
     byId("baseline").textContent = view.baseline;
     byId("status").textContent = view.error ? "" : view.status;
