@@ -98,6 +98,7 @@ def _section(name: str, found: Found) -> str:
         table(RUNS, [{**row, "name": model} for model, row in models.items()]),
         _verdict(models),
         *_longer(models),
+        *_tried(models),
     ]
     if name == "omniglot":
         lines.append(fill("likelihood.omniglot").strip())
@@ -149,6 +150,18 @@ def _longer(models: dict[str, Any]) -> Iterator[str]:
                 nll=spread(row["nll"]),
                 shared=fill("likelihood.shared", **row).strip() if row["together"] > 1 else "",
             ).strip()
+
+
+def _tried(models: dict[str, Any]) -> Iterator[str]:
+    """The settings of the models that were trained with several, with their validation bounds."""
+    lines = [
+        [name, "; ".join(f"{how}: {bound:.2f}" for how, bound in row["rates"].items())]
+        for name, row in models.items()
+        if len(row.get("rates", {})) > 1
+    ]
+    if lines:
+        yield fill("likelihood.tried").strip()
+        yield rows(["model", "learning rate and dropout: -ELBO of validation rows"], lines)
 
 
 def _arithmetic(name: str, found: Found) -> str:
