@@ -57,6 +57,8 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, store):
     )
     assert found.stderr == ""
     assert found.stdout.splitlines()[-1] == "141"
+    found = shell(f"vfg show {store.model} | true; echo ${{PIPESTATUS[0]}}", tmp_path)
+    assert (found.stdout, found.stderr) == ("141\n", "")
 
 
 def test_exit_codes_reach_the_shell(tmp_path, store):

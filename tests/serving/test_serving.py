@@ -299,7 +299,7 @@ def test_tokens(model):
 
 
 def test_a_taken_port_is_one_sentence(server, model):
-    with pytest.raises(OSError, match=f"port {server.server_port} .* cannot be used"):
+    with pytest.raises(OSError, match=f"port {server.server_port} of 127.0.0.1 is taken; choose"):
         make_server(model, port=server.server_port)
 
 

@@ -221,7 +221,7 @@ class FitOptions:
     bend: bool = option(
         True,
         FITTING,
-        "Fit nonlinear members as well, or stop at the exact linear model, which takes seconds.",
+        "Fit nonlinear members as well, or only the exact linear model, which takes seconds.",
         "--bend/--linear",
     )
     effort: str = option(
@@ -415,9 +415,7 @@ class WorkOptions(KnowledgeOptions, EngineOptions):
         "Keep the training in this folder, to continue after a crash.",
         metavar="FOLDER",
     )
-    resume: bool = option(
-        False, None, "Go on with the training that --checkpoint keeps.", "--resume"
-    )
+    resume: bool = option(False, None, "Continue the training that --checkpoint keeps.", "--resume")
     overwrite: Overwrite = False
     learn_graph: bool = option(
         False,

@@ -23,7 +23,13 @@ def console() -> Console:
     """Where people read results: standard output."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    class PipedConsole(Console):
+        """Leaves it to the command what happens when the reader of the output is gone."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipedConsole(highlight=False, soft_wrap=True)
 
 
 def print_text(text: str = "", *, bold: str = "") -> None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from vfg.bigtable import Source
     from vfg.imputation.table_model import TableModel
 
+MOST_NAMED = 8
+"""How many columns of a table are named in a message."""
+
 
 ROWS = 16_384
 """How many rows are worked on at once."""
@@ -186,8 +189,8 @@ def select_model_columns(model: Model, names: Sequence[str]) -> list[str]:
     for column in model.variables:
         if column not in names:
             raise ValueError(
-                f"the table lacks the column {column!r}, which the model needs; "
-                f"{suggest(column, names)}"
+                f"the table lacks the column {column!r}, which the model needs; it has "
+                f"{', '.join(map(repr, names[:MOST_NAMED]))}{', …' * (len(names) > MOST_NAMED)}"
             )
     return list(model.variables)
 

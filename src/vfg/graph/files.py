@@ -82,7 +82,7 @@ def read_graph(path: str | Path, *, width: int | None = None, arrows: str | None
     try:
         return reader(text, width, arrows)
     except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not the graph that is needed: {error}") from error
+        raise ValueError(f"{str(path)!r} is not a graph file: {error}") from error
 
 
 def holds_learned_graph(path: str | Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import json
 import re
@@ -394,9 +395,11 @@ def make_server(
         return Server((host, port), service, limits, token)
     except OSError as error:
         service.close()
+        taken = error.errno == errno.EADDRINUSE
+        trouble = "is taken" if taken else f"cannot be used ({error.strerror})"
         raise OSError(
-            f"port {port} of {host} cannot be used ({error.strerror}); choose another one with "
-            "port= (or --port), or 0 for any"
+            f"port {port} of {host} {trouble}; choose another one with port= (or --port), or 0 for "
+            "any"
         ) from error
 
 

@@ -157,8 +157,8 @@ def start_server(app: Dash, port: int) -> BaseWSGIServer:
             return make_server(HOST, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:
         raise OSError(
-            f"port {port} of this machine is taken; choose another one with port= (or --port), or "
-            "0 for any"
+            f"port {port} of {HOST} is taken; choose another one with port= (or --port), or 0 for "
+            "any"
         ) from error
 
 

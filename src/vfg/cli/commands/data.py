@@ -9,7 +9,7 @@ import typer
 
 from vfg.cli.errors import suggest
 from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, check_share
-from vfg.cli.output import print_json, print_names
+from vfg.cli.output import print_json, print_names, print_text
 from vfg.cli.tables import check_outputs, output_format, write_batches
 
 MECHANISMS = ("mcar", "mar", "mnar")
@@ -18,7 +18,7 @@ SIMULATED = ("synthetic", "gaussian_network")
 
 def data(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name of the table; none lists them.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the table; none lists them.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", "-n", min=1, help="Number of rows; by default all.")
@@ -65,8 +65,12 @@ def data(
     cells = [pa.array(values[:, k], from_pandas=True) for k in range(len(columns))]
     batch = pa.RecordBatch.from_arrays(cells, names=list(columns))
     written = write_batches(iter([batch]), output, format)
-    if as_json and output != "-":
+    if output == "-":
+        return
+    if as_json:
         print_json({"rows": written, "columns": list(columns), "output": output})
+    else:
+        print_text(f"{output}: {written:,} rows, {len(columns)} columns", bold=output)
 
 
 def names() -> list[str]:

@@ -122,9 +122,16 @@ def warn_of_range(model: Model, evidence: Mapping[str, Any]) -> None:
         known = "" if variable is None else variable.describe_range(value)
         if known:
             print_line(
-                f"warning: --given has {name!r} = {value}, but {known}; what follows is "
+                f"warning: --given has {name!r} = {_plain(value)}, but {known}; what follows is "
                 "extrapolated"
             )
+
+
+def _plain(value: Any) -> Any:
+    """A number as the ranges beside it are written."""
+    from vfg.inference.variables import format_number
+
+    return format_number(value) if isinstance(value, float) else value
 
 
 def check_effects(model: Model, evidence: Mapping[str, Any], options: Mapping[str, Any]) -> None:

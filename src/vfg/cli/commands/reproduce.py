@@ -23,7 +23,7 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             autocompletion=complete_experiments,
             help="Name of the experiment; none lists them.",
         ),

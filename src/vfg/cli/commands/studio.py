@@ -14,7 +14,7 @@ from vfg.cli.options import Debug, ModelOption, Threads
 def studio(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]", help="A table to open with the model."),
+        typer.Argument(metavar="TABLE", help="A table to open with the model."),
     ] = None,
     model: ModelOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the server.")] = 8050,
