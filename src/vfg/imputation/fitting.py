@@ -275,6 +275,7 @@ def _fit_second_stage(
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
     parts.held_out = ()
+    parts.exact_at_held.clear()
 
 
 def _fit_sets(categories: list[CategoryColumn], held_out: Sequence[HeldOutRows]) -> Tensor:
