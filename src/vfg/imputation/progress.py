@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from vfg.training.history import History
 
@@ -25,15 +26,19 @@ TRAINING = 10.0
 _LOCK = threading.Lock()
 _FITS: list[int] = []
 """The number of threads that torch had before the fits that are running."""
+_BLAS: list[threadpool_limits] = []
+"""The limit of the threads of numpy's BLAS while fits are running."""
 
 
 @contextmanager
 def limited_threads(number: int | None) -> Iterator[int]:
-    """One thread for every operation of torch; yields how many tasks may run side by side.
+    """One thread for every operation; yields how many tasks may run side by side.
 
     Operations of a fit are small. Threads that share one wait for each other, and beside busy
-    processes they wait longer than they compute. `number` is used for both instead. Threads inherit
-    the setting; every fit brings back what there was before the first of those that overlap.
+    processes they wait longer than they compute: with two threads of numpy's BLAS a fit of 1,000
+    rows and 20 columns took 8.0 seconds of the processor there, with one 4.9. `number` is used for
+    both instead. Threads inherit the setting; the last of fits that overlap brings back what there
+    was before the first.
 
     Example:
         >>> before = torch.get_num_threads()
@@ -44,6 +49,8 @@ def limited_threads(number: int | None) -> Iterator[int]:
         True
     """
     with _LOCK:
+        if not _FITS:
+            _BLAS.append(threadpool_limits(limits=number or 1, user_api="blas"))
         _FITS.append(torch.get_num_threads() if not _FITS else _FITS[0])
         workers = _FITS[0] if number is None else number
         torch.set_num_threads(1 if number is None else number)
@@ -51,6 +58,8 @@ def limited_threads(number: int | None) -> Iterator[int]:
         yield workers
     finally:
         with _LOCK:
+            if len(_FITS) == 1:
+                _BLAS.pop().restore_original_limits()
             # Of this thread, and of threads that begin later.
             torch.set_num_threads(_FITS.pop())
 
