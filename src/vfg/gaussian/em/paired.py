@@ -465,7 +465,7 @@ def moments_of_causes(
     ways, counts = _Ways.of(structure, values), squares[:, :, -1, -1]
     pooled = len(values.loadings) == 1
     leaves = []
-    for clique in structure.leaf_cliques():
+    for clique in structure.leaf_cliques:
         own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
         result = _cause_squares(across, prior, squares[:, own], counts[:, own], pooled)
         others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
