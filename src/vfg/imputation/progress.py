@@ -78,7 +78,7 @@ class FitBar:
             TextColumn("{task.fields[terms]}"),
             disable=not visible,
         )
-        self._task = self._bar.add_task("linear model", total=40.0, terms="")
+        self._task = self._bar.add_task("reading", total=40.0, terms="")
         self._visible = visible
 
     def __enter__(self) -> FitBar:
@@ -102,8 +102,8 @@ class FitBar:
         return self._bar.tasks[0].completed / (self._bar.tasks[0].total or 1.0)
 
     def plan(self, work: float) -> None:
-        """Set the work of all parts, in units of a linear model."""
-        self._bar.update(self._task, total=work)
+        """Set the work that is still to do, in units of a linear model."""
+        self._bar.update(self._task, total=self._bar.tasks[0].completed + work)
 
     @contextmanager
     def part(self, name: str, work: float) -> Iterator[None]:
