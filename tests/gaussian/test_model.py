@@ -174,7 +174,7 @@ def test_message_passing_agrees_with_the_joint_factorisation(
     table, seen = torch.nan_to_num(table).repeat(3, 1), torch.from_numpy(masks).repeat(3, 1)
     grouped = group_masks(seen)
     cliques = [Clique(tuple(span), (), (), name) for name, span in structure.spans.items()]
-    cliques += structure.node_cliques()
+    cliques += structure.node_cliques
     monkeypatch.setattr("vfg.gaussian.em.general.prefers_tree", lambda structure: False)
     log_probs, moments = family_moments(structure, values, table, grouped, cliques)
     found = tree_pass(structure, values, table, grouped)

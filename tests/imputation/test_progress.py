@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from vfg.imputation.fitting import Resources
 from vfg.imputation.progress import FitBar, limited_threads
@@ -29,6 +30,21 @@ def test_parts_advance_the_bar():
     with bar.part("mixtures", 4.0):
         assert bar.completed == 0.0
     assert bar.completed == 0.4
+
+
+def threads_of_blas():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_the_threads_of_blas_are_limited_and_come_back():
+    with threadpool_limits(2, user_api="blas"):
+        before = threads_of_blas()
+        with limited_threads(None), limited_threads(None):
+            assert set(threads_of_blas()) == {1}
+        assert threads_of_blas() == before
+        with limited_threads(2):
+            assert set(threads_of_blas()) == {2}
+        assert threads_of_blas() == before
 
 
 def test_threads_are_as_before_even_if_fits_overlap():

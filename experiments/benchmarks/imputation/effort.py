@@ -4,15 +4,22 @@
   trees in ten rounds, and as in the other benchmarks.
 - `gaps`: fitted to complete rows, other rows have every column missing in turn, fixed pairs, or a
   fixed half; squared errors against chained ExtraTrees, boosted trees and ridge regressions.
-- `growth`: seconds to fit and to fill made tables of several sizes.
+- `growth`: seconds to fit and to fill made tables of several sizes, milliseconds of a single row,
+  and how many times as long as filling intervals and twenty draws take.
 
-    python -m experiments.benchmarks.imputation.effort            about an hour, with VFG_DATA
+    python -m experiments.benchmarks.imputation.effort            hours, with VFG_DATA
     python -m experiments.benchmarks.imputation.effort --quick    growth of small tables
+
+Parts, tables, sizes and efforts can be measured one by one with `--output`, each into a folder of
+its own, and put together by `--collect FOLDER`.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +29,26 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
 from vfg.imputation.plan import EFFORTS
+from vfg.sklearn import VFGImputer
 from vfg.tables.cells import Array, Mask
 
 from ...results import Arguments, arguments
-from .cells import hide, load, split
-from .methods import Filled, Task, fill, method_named
+from .cells import PUBLISHED, SHAPES, hide, load, split
+from .methods import Filled, Task, fill, method_named, timed
 
 TABLES = ("concrete", "glass", "wine_red", "yacht", "banknote", "climate_crashes")
-"""The first three are for choosing defaults."""
-SIZES = ((100, 10), (1_000, 10), (10_000, 10), (1_000, 5), (1_000, 20), (1_000, 50))
+"""For gaps, and for rows unlike the fitted ones; the first three are for choosing defaults."""
+EVERY_TABLE = tuple(table for table in SHAPES if table != PUBLISHED[1])
+"""For cost."""
+SIZES = (
+    *((rows, 10) for rows in (100, 1_000, 10_000, 100_000, 1_000_000)),
+    *((1_000, columns) for columns in (5, 20, 50, 100, 200, 500)),
+    (20_000, 16),
+)
+FILLED, SOME, SINGLE = 10_000, 1_000, 20
+"""Rows that are filled at most, that intervals and draws are made for, and that are filled one by
+one."""
+DRAWS = 20
 PAIRS = 3
 Record = dict[str, Any]
 
@@ -41,11 +59,22 @@ def cost(table: str, seed: int, efforts: list[str]) -> Iterator[Record]:
     missing = hide(values, "mcar50", seed)
     task = Task(np.where(missing, np.nan, values), None, seed, 1)
     for method in ("trees100", "extratrees", *(f"vfg-{effort}" for effort in efforts)):
-        run = hundred_trees if method == "trees100" else method_named(method)
-        filled = run(task)
-        spent = filled.fit_seconds + (filled.transform_seconds or 0.0)
+        filled = one_method(method, task)
         error = float(np.square(filled.point - values)[missing].mean())
-        yield {"table": table, "seed": seed, "method": method, "mse": error, "seconds": spent}
+        yield {
+            "table": table, "seed": seed, "method": method, "mse": error,
+            "seconds": filled.fit_seconds,
+        }  # fmt: skip
+
+
+def one_method(method: str, task: Task) -> Filled:
+    """The point imputation of a method, without draws."""
+    if method == "trees100":
+        return hundred_trees(task)
+    if method.startswith("vfg-"):
+        imputer = VFGImputer(effort=method.removeprefix("vfg-"), random_state=task.seed)
+        return fill(imputer, task)
+    return method_named(method)(task)
 
 
 def hundred_trees(task: Task) -> Filled:
@@ -75,7 +104,7 @@ def gaps(table: str, seed: int, efforts: list[str]) -> Iterator[Record]:
         missing = np.repeat(np.stack(chosen), len(others), axis=0)
         task = Task(values[fitted], np.where(missing, np.nan, rows), seed, 1)
         for method in ("extratrees", "boosting", "ridge", *(f"vfg-{e}" for e in efforts)):
-            filled = method_named(method)(task)
+            filled = one_method(method, task)
             error = float(np.square(filled.point - rows)[missing].mean())
             yield {
                 "table": table, "seed": seed, "gaps": name, "method": method, "mse": error
@@ -86,12 +115,29 @@ def growth(rows: int, columns: int, seed: int, efforts: list[str]) -> Iterator[R
     """Seconds of made tables."""
     shown = made(rows, columns, seed)
     for effort in efforts:
-        filled = method_named(f"vfg-{effort}")(Task(shown, shown, seed, 1))
+        imputer = VFGImputer(effort=effort, random_state=seed)
+        _, seconds = timed(imputer.fit, shown)
         yield {
-            "rows": rows, "columns": columns, "effort": effort,
-            "fit": filled.fit_seconds, "transform": filled.transform_seconds,
-            "draws": filled.draw_seconds,
-        }  # fmt: skip
+            "rows": rows,
+            "columns": columns,
+            "effort": effort,
+            "fit": seconds,
+            **use(imputer, shown),
+        }
+
+
+def use(imputer: VFGImputer, shown: Array) -> dict[str, float]:
+    """Seconds of a single row, of one among many, and of intervals and draws over filling."""
+    imputer.transform(shown[:SINGLE])  # what is computed once
+    single = [timed(imputer.transform, row[None])[1] for row in shown[:SINGLE]]
+    many, some = shown[:FILLED], shown[:SOME]
+    filling = timed(imputer.transform, some)[1]
+    return {
+        "single": float(np.median(single)),
+        "per_row": timed(imputer.transform, many)[1] / len(many),
+        "interval": timed(imputer.predict_interval, some)[1] / filling,
+        "draws": timed(imputer.sample, some, DRAWS)[1] / filling,
+    }
 
 
 def made(rows: int, columns: int, seed: int) -> Array:
@@ -104,25 +150,53 @@ def made(rows: int, columns: int, seed: int) -> Array:
     return np.where(random.random(values.shape) < 0.3, np.nan, values)
 
 
+def collect(folder: Path) -> dict[str, list[Record]]:
+    """The records of all files below a folder, of the same case those of the newest."""
+    newest: dict[str, dict[tuple[Any, ...], Record]] = {}
+    for path in sorted(folder.rglob("effort.json"), key=lambda path: path.stat().st_mtime):
+        for part, records in json.loads(path.read_text()).items():
+            for record in records if isinstance(records, list) else ():
+                keys = ("rows", "columns", "table", "gaps", "seed", "method", "effort")
+                case = tuple(record.get(key) for key in keys)
+                newest.setdefault(part, {})[case] = record
+    return {part: list(newest[part].values()) for part in PARTS if part in newest}
+
+
+def size(text: str) -> tuple[int, int]:
+    """Rows and columns from `1000x20`."""
+    rows, columns = map(int, text.split("x"))
+    return rows, columns
+
+
+PARTS = {"cost": cost, "gaps": gaps, "growth": growth}
+
+
 def main() -> None:
     given: Arguments = arguments(
         __doc__,
-        parts={"nargs": "+", "choices": ("cost", "gaps", "growth"), "help": "what to measure"},
-        tables={"nargs": "+", "default": list(TABLES), "help": "for cost and gaps"},
+        parts={"nargs": "+", "choices": list(PARTS), "help": "what to measure"},
+        tables={"nargs": "+", "help": "for cost and gaps"},
+        sizes={"nargs": "+", "type": size, "default": list(SIZES), "help": "for growth: 1000x20"},
         efforts={"nargs": "+", "choices": list(EFFORTS), "default": ["fast", "balanced"]},
+        collect={"type": Path, "help": "put the files below a folder together instead"},
     )
     torch.set_num_threads(1)
-    parts = given.parts or (["growth"] if given.quick else ["cost", "gaps", "growth"])
+    if given.collect:
+        given.write("effort", dict(collect(given.collect)))
+        return
+    parts = given.parts or (["growth"] if given.quick else list(PARTS))
     found: dict[str, list[Record]] = {part: [] for part in parts}
+    begun = time.monotonic()
     for seed in given.chosen(full=1, quick=1):
         for part in parts:
-            sizes = SIZES[:1] if given.quick else SIZES
-            chosen = sizes if part == "growth" else [(table,) for table in given.tables]
+            tables = given.tables or (EVERY_TABLE if part == "cost" else TABLES)
+            sizes = SIZES[:1] if given.quick else given.sizes
+            chosen = sizes if part == "growth" else [(table,) for table in tables]
             for one in chosen:
-                measure: Any = {"cost": cost, "gaps": gaps, "growth": growth}[part]
+                measure: Any = PARTS[part]
                 for record in measure(*one, seed, given.efforts):
                     found[part].append(record)
-                    print(record, flush=True)
+                    print(f"{time.monotonic() - begun:.0f} s", record, flush=True)
                     given.write("effort", found)
 
 

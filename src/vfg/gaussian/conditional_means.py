@@ -247,24 +247,39 @@ class MixedNormals:
         for start in range(0, len(every), size):
             some = every[start : start + size]
             rows = torch.cat([one[0] for one in some]).numpy()
-            padded = (place_rows(known, *one, ROWS_OF_A_TILE, 0.0) @ self.images for one in some)
-            images = torch.cat([own[one[1]] for own, one in zip(padded, some, strict=True)])
-            shape = len(rows), columns, components
-            scores[rows] = self._scores(cells[rows], seen[rows], images.numpy().reshape(shape))
+            groups = list(_unknowns(seen[rows]))
+            order = np.concatenate([own for _, own, _ in groups])
+            images = self._images(known, some, order).numpy()
+            first = 0
+            for missing, own, places in groups:
+                part = images[first : first + len(own)].reshape(len(own), columns, components)
+                at, first = rows[own], first + len(own)
+                scores[at] = self._scores(cells[at], seen[at], part, places, missing)
         scores += self.normals.log_weights
         shares = np.exp(scores - scores.max(1, keepdims=True))
         return np.asarray(shares / shares.sum(1, keepdims=True))
 
-    def _scores(self, cells: Array, seen: Array, images: Array) -> Array:
+    def _images(self, known: Tensor, some: list[tuple[Tensor, Tensor]], order: Array) -> Tensor:
+        """Images of the rows of some tiles, in another order, `(rows, columns * components)`."""
+        places = torch.empty(len(order), dtype=torch.long)
+        places[torch.from_numpy(order)] = torch.arange(len(order))
+        images = known.new_empty(len(order), self.images.shape[1])
+        product = known.new_empty(ROWS_OF_A_TILE, self.images.shape[1])
+        for one, at in zip(some, places.split([len(one[0]) for one in some]), strict=True):
+            torch.mm(place_rows(known, *one, ROWS_OF_A_TILE, 0.0), self.images, out=product)
+            images.index_copy_(0, at, product.index_select(0, one[1]))
+        return images
+
+    def _scores(
+        self, cells: Array, seen: Array, images: Array, places: Array, missing: bool
+    ) -> Array:
         """log of density but for a constant of the row, `(rows, components)`."""
         scores = np.empty((len(cells), images.shape[2]))
-        for missing, rows, places in _unknowns(seen):
-            size = len(places)
-            most = max(8, NUMBERS // (images.shape[2] * triangle(size + 1)))
-            for start in range(0, len(rows), most):
-                some, own = rows[start : start + most], places[:, start : start + most]
-                part = cells[some], seen[some], images[some]
-                scores[some] = self._scores_of(*part, own, missing)
+        most = max(8, NUMBERS // (images.shape[2] * triangle(len(places) + 1)))
+        for start in range(0, len(cells), most):
+            some = slice(start, start + most)
+            part = cells[some], seen[some], images[some]
+            scores[some] = self._scores_of(*part, places[:, some], missing)
         return scores
 
     def _scores_of(

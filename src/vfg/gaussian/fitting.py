@@ -193,7 +193,10 @@ def _fit_exact(model: GaussianVFG, data: Training, plan: GaussianSettings) -> Li
     for run in range(plan.restarts or 1):
         history, values = _run(model, data, plan, run)
         model.linear.assign(values)
-        histories.append((_score(model, data), history, values))
+        # A single run has nothing to be compared with, and the last iteration had its values.
+        known = plan.restarts == 1 and not data.has_validation and not model.codes.units
+        score = history.log_likelihoods[-1] if known else _score(model, data)
+        histories.append((score, history, values))
         _report(plan, f"run {run + 1}/{plan.restarts}: {histories[-1][0]:.5g}")
     _, history, values = max(histories, key=lambda entry: entry[0])
     model.linear.assign(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -62,34 +63,34 @@ class Structure:
             start += width
         object.__setattr__(self, "spans", spans)
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Latent nodes, roots first, then parents before children."""
         below = [name for layer in reversed(self.graph.layers[1:]) for name in layer]
         inner = [name for name in below if self.graph.parents(name)]
         return (*self.graph.roots, *inner)
 
-    @property
+    @cached_property
     def inner(self) -> tuple[str, ...]:
         """Latent nodes that are no roots."""
         return self.nodes[len(self.graph.roots) :]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of all latent coordinates."""
         return sum(map(len, self.spans.values()))
 
-    @property
+    @cached_property
     def root_width(self) -> int:
         """Number of coordinates of all roots."""
         return sum(len(self.spans[root]) for root in self.graph.roots)
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Number of all coordinates of leaves."""
         return sum(map(len, self.positions.values()))
 
-    @property
+    @cached_property
     def noisy_inner(self) -> tuple[int, ...]:
         """Coordinates below the roots with noise of their own."""
         return tuple(range(self.root_width, self.width)) if self.inner_noise else ()
@@ -122,6 +123,7 @@ class Structure:
             mask[np.ix_(span, span)] = np.tri(len(span))
         return mask
 
+    @cached_property
     def leaf_cliques(self) -> tuple[Clique, ...]:
         """Coordinates of leaves by the parents that they share."""
         result: dict[tuple[str, ...], list[int]] = {}
@@ -132,6 +134,7 @@ class Structure:
             for parents, columns in result.items()
         )
 
+    @cached_property
     def node_cliques(self) -> tuple[Clique, ...]:
         """Noisy latent nodes with their parents."""
         nodes = self.inner if self.inner_noise else ()

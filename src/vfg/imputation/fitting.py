@@ -128,17 +128,18 @@ def _fit_parts(
     resources: Resources,
     weights: Tensor | None,
 ) -> tuple[Encoding, list[int], Parts]:
-    often = None if weights is None else weights.numpy()
-    if start is not None:
-        encoding, columns = start.encoding, start.columns
-        graph = None if start.linear is None else start.linear.graph
-        whole = encoding.training_matrix(table, often)
-        members = [deepcopy(member).cpu() for member in start.member_models] or None
-    else:
-        encoding, members = fit_encoding(table, settings, often), None
+    often, members = None if weights is None else weights.numpy(), None
+    with resources.bar.part("reading", 0.5):
+        encoding = fit_encoding(table, settings, often) if start is None else start.encoding
         check_number_of_columns(encoding.width)
+    with resources.bar.part("encoding", 0.5):
         whole = encoding.training_matrix(table, often)
-        columns, graph = choose_columns(encoding, whole, settings, weights)
+        if start is None:
+            columns, graph = choose_columns(encoding, whole, settings, weights)
+        else:
+            columns = start.columns
+            graph = None if start.linear is None else start.linear.graph
+            members = [deepcopy(member).cpu() for member in start.member_models] or None
     constraints, given = Constraints.of(settings.constraints, encoding), None
     if constraints is not None:
         constraints.check(table)
@@ -199,20 +200,25 @@ def _fit_to_matrix(
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
     weights = None if weights is None else weights[rows]
+    bar = resources.bar
     with resources.measured():
-        linear = fit_linear(graph, values, observed, settings.seed, weights=weights)
-        relations = find_relations(values, observed, linear, unordered, weights, given)
-        mechanism = find_mechanism(
-            linear, values, observed, unordered, assumed=settings.missingness, seed=settings.seed,
-            weights=weights,
-        )  # fmt: skip
-        reach = find_reach(linear, values, observed, mechanism.slopes, settings.seed)
-        mechanism, following = replace(mechanism, reach=reach), None
-        if mechanism.slopes is None:
-            table = values, observed, unordered
-            following = fit_following(linear, *table, weights, settings.seed)
-            ends = furthest_ends(following, observed_range(values, observed))
-            mechanism = replace(mechanism, reach=ends)
+        with bar.part("linear model", 1.0):
+            linear = fit_linear(graph, values, observed, settings.seed, weights=weights)
+        with bar.part("relations", 0.5):
+            relations = find_relations(values, observed, linear, unordered, weights, given)
+        with bar.part("missing cells", 0.5):
+            mechanism = find_mechanism(
+                linear, values, observed, unordered, assumed=settings.missingness,
+                seed=settings.seed, weights=weights,
+            )  # fmt: skip
+        with bar.part("ranges", 0.5):
+            reach = find_reach(linear, values, observed, mechanism.slopes, settings.seed)
+            mechanism, following = replace(mechanism, reach=reach), None
+            if mechanism.slopes is None:
+                table = values, observed, unordered
+                following = fit_following(linear, *table, weights, settings.seed)
+                ends = furthest_ends(following, observed_range(values, observed))
+                mechanism = replace(mechanism, reach=ends)
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
         return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
@@ -251,7 +257,8 @@ def _fit_to_matrix(
     parts.linear, parts.mechanism, parts.following = linear, mechanism, following
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
     trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
-    _fit_second_stage(parts, graph, matrix, categories, own, few_valued, trees, settings.seed)
+    with bar.part("trees", 2.0):
+        _fit_second_stage(parts, graph, matrix, categories, own, few_valued, trees, settings.seed)
     return parts
 
 
@@ -275,6 +282,7 @@ def _fit_second_stage(
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
     parts.held_out = ()
+    parts.exact_at_held.clear()
 
 
 def _fit_sets(categories: list[CategoryColumn], held_out: Sequence[HeldOutRows]) -> Tensor:
@@ -549,7 +557,9 @@ def fit_members(
 def _work(plan: Plan) -> float:
     """The work of all parts, in units of a linear model, about."""
     rows, mixtures = (0 if x is None else x.number for x in (plan.neighbours, plan.mixtures))
-    return plan.sets + 2.0 * (rows + mixtures) + 2.0 + (TRAINING if plan.members else 0.0)
+    weights, trees = 2.0, 2.0
+    training = TRAINING if plan.members else 0.0
+    return plan.sets + 2.0 * (rows + mixtures) + weights + training + trees
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:

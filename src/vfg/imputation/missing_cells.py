@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian.conditional_means import ExactMeans
-from vfg.imputation.ensemble import DRAWS, quantiles_of_draws
+from vfg.imputation.ensemble import DRAWS, Prediction, quantiles_of_draws
 from vfg.imputation.missingness import Tilt, tilt_by_rows
 from vfg.imputation.parameter_draws import (
     Departures,
@@ -151,21 +151,23 @@ class MissingCells:
         """Whether a modelled column of the first row moves because it is missing."""
         return self.tilt is not None and bool(self.tilt.shift[0, place] != 0.0)
 
-    def means(self) -> Tensor:
-        """What cells are filled with, `(rows with missing cells, modelled columns)`."""
+    def means(self, prediction: Prediction | None = None) -> Tensor:
+        """What cells are filled with, `(rows with missing cells, modelled columns)`.
+
+        The prediction of the model is made if it is not known.
+        """
         model, table = self.model, (self.values, self.observed)
         if self.tilt is None:
-            return model.fills(*table, self.ids)
-        prediction = model.predictions(*table, self.ids)
+            return model.fills(*table, self.ids, prediction)
+        prediction = model.predictions(*table, self.ids) if prediction is None else prediction
         # Ranges are left by the tilt alone, not by predictions.
         moved = (model.within_range(prediction.means) + self.tilt.shift).clamp(*model.widest_range)
         moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
-        estimates = model.point_estimates(*table, replace(prediction, means=moved))
-        return model.at_values(estimates, self.observed, fills=True)
+        return model.fills(*table, self.ids, replace(prediction, means=moved))
 
-    def estimates(self, kind: str, seed: int) -> Tensor:
-        """Means or medians, `(rows with missing cells, modelled columns)`."""
-        means = self.means()
+    def estimates(self, kind: str, seed: int, prediction: Prediction | None = None) -> Tensor:
+        """Means or medians, `(rows with missing cells, modelled columns)`; as of `means`."""
+        means = self.means(prediction)
         if kind == "mean":
             return means
         return self.model.medians(self.values, self.observed, means, seed=seed, ids=self.ids)
@@ -267,16 +269,25 @@ class MissingCells:
 
     def quantiles(self, levels: Sequence[float], seed: int) -> Tensor:
         """Quantiles, `(levels, rows with missing cells, modelled columns)`."""
-        model, table = self.model, (self.values, self.observed)
+        return self._quantiles_and_prediction(levels, seed)[0]
+
+    def _quantiles_and_prediction(
+        self, levels: Sequence[float], seed: int
+    ) -> tuple[Tensor, Prediction | None]:
+        """Quantiles, and the model's prediction if it was made for them."""
+        model, table, prediction = self.model, (self.values, self.observed), None
         if self.tilt is None:
-            return model.quantiles(*table, levels, seed=seed, ids=self.ids)
+            return model.quantiles_and_prediction(*table, levels, seed=seed, ids=self.ids)
         if not model.is_stacked:
-            ends = self.tilt(model.quantiles(*table, levels, seed=seed, ids=self.ids))
+            ends, prediction = model.quantiles_and_prediction(
+                *table, levels, seed=seed, ids=self.ids
+            )
+            ends = self.tilt(ends)
         else:
             drawn = self._tilted_draws(DRAWS, seed).numpy()
             ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-        ends = torch.where(model.unordered, self.means(), ends)
-        return model.quantiles_with_relations(ends, levels, *table)
+        ends = torch.where(model.unordered, self.means(prediction), ends)
+        return model.quantiles_with_relations(ends, levels, *table), prediction
 
     def intervals(self, level: float, seed: int, estimate: str = "mean", own: int = 0) -> Tensor:
         """Ends of central intervals, which contain the estimates, `(2, rows, columns)`.
@@ -285,8 +296,8 @@ class MissingCells:
         intervals where they stop at the observed range and draws do not, at means of skewed draws,
         and at those of the few values of a column.
         """
-        ends = self.quantiles(central_levels(level), seed)
-        filled = self.estimates(estimate, own)
+        ends, prediction = self._quantiles_and_prediction(central_levels(level), seed)
+        filled = self.estimates(estimate, own, prediction)
         wider = torch.stack([ends[0].minimum(filled), ends[1].maximum(filled)])
         for at, values in self.model.few_valued.items():
             for side in range(2):

@@ -290,10 +290,16 @@ class RowMixture(CachedModule):
         return self.origin.copies[self.origin.rows]
 
     @cached_property
+    def _is_copied(self) -> Tensor:
+        """Which components are copies of others, or have copies."""
+        _, group, counts = self._copied_rows.unique(return_inverse=True, return_counts=True)
+        copied: Tensor = counts[group] > 1
+        return copied
+
+    @cached_property
     def _has_copies(self) -> bool:
         """Whether components are copies of each other; not known after loading."""
-        known = self.origin is not None
-        return known and len(self._copied_rows.unique()) < len(self._copied_rows)
+        return self.origin is not None and bool(self._is_copied.any())
 
     @cached_property
     def _targets(self) -> Tensor:
@@ -376,8 +382,10 @@ class RowMixture(CachedModule):
                 there = places[is_component], own[rows][is_component]
                 logs[there] = -torch.inf
                 if self._has_copies:
-                    alike = self._copied_rows[there[1]][:, None] == self._copied_rows
-                    logs[there[0]] = logs[there[0]].masked_fill(alike, -torch.inf)
+                    places_copied, own_copied = (x[self._is_copied[there[1]]] for x in there)
+                    alike = self._copied_rows[own_copied][:, None] == self._copied_rows
+                    row, component = alike.nonzero().unbind(1)
+                    logs[places_copied[row], component] = -torch.inf
             yield Tile(rows, places, logs.softmax(1))
 
     # Serialisation.

@@ -268,6 +268,9 @@ class Parts:
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
+    exact_at_held: dict[tuple[int, ...], ExactAtHeldOut] = field(default_factory=dict)
+    """What mixtures, linear models and row mixtures predict there, by place and number of rows:
+    it is the same whenever members are weighed."""
     set_thresholds: Tensor | None = None  # of probabilities, (columns of categories, levels)
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
 
@@ -553,6 +556,41 @@ def member_means(
     return concat_leaves(answer.mean).view(len(values), members, -1).transpose(0, 1)
 
 
+@dataclass(frozen=True)
+class ExactAtHeldOut:
+    """What the parts other than members predict for rows with held-out cells."""
+
+    mixtures: Tensor | None  # (mixtures, rows, columns)
+    linear: Tensor | None  # (1, rows, columns)
+    neighbours: list[RowMeans]  # by every row mixture
+    row_mixture: RowMixture | None  # one without the cells, and what it predicts
+    alone: RowMeans | None
+
+
+def _exact_at_held_out(
+    parts: Parts,
+    table: tuple[Tensor, Tensor],
+    own: Tensor,
+    cells: tuple[Tensor, Tensor, Tensor],
+    place: int,
+    nearest: int,
+) -> ExactAtHeldOut:
+    """The same at some rows, whose values, mask and places in the table are `cells`."""
+    (x, shown, rows), number = cells, len(table[0])
+    mixtures, linear, row_mixture, alone = None, None, None, None
+    if parts.mixtures:
+        ids = torch.arange(len(x))
+        by_mixture = map_in_threads(lambda mixture: mixture.means(x, shown, ids), parts.mixtures)
+        mixtures = torch.stack(by_mixture)
+    if parts.linears is not None:
+        linear = exact_means(parts.linears[place], x, shown)[None]
+    others = [_means_without_own_row(one, x, shown, rows, number) for one in parts.neighbours]
+    if parts.neighbours:
+        row_mixture = parts.neighbours[nearest].without(*table, own)
+        alone = _means_without_own_row(row_mixture, x, shown, rows, number)
+    return ExactAtHeldOut(mixtures, linear, others, row_mixture, alone)
+
+
 def _held_out_cells(
     parts: Parts,
     stack: VFG | None,
@@ -567,37 +605,35 @@ def _held_out_cells(
 ) -> HeldOutCells:
     rows = draw_rows(own.any(1), most, seed)
     x, shown = values[rows], (observed & ~own)[rows]
-    ids = torch.arange(len(x))
+    key = place, nearest, most
+    if key not in parts.exact_at_held:
+        table, cells = (values, observed), (x, shown, rows)
+        parts.exact_at_held[key] = _exact_at_held_out(parts, table, own, cells, place, nearest)
+    exact = parts.exact_at_held[key]
     nothing = torch.zeros(1, *x.shape, dtype=torch.float64)
     means, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
     if stack is not None:
         means[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
-    if parts.mixtures:
-        by_mixture = map_in_threads(lambda mixture: mixture.means(x, shown, ids), parts.mixtures)
-        means[1], unseen[1] = torch.stack(by_mixture), place
-    if parts.linears is not None:
-        means[2] = exact_means(parts.linears[place], x, shown)[None]
-    row_mixture, alone, votes, distances = None, None, None, None
-    if parts.neighbours:
-        others = [
-            _means_without_own_row(one, x, shown, rows, len(values)) for one in parts.neighbours
-        ]
-        means[3:] = [torch.stack([pair[k] for pair in others]) for k in range(2)]
+    if exact.mixtures is not None:
+        means[1], unseen[1] = exact.mixtures, place
+    if exact.linear is not None:
+        means[2] = exact.linear
+    votes, distances = None, None
+    if exact.neighbours:
+        means[3:] = [torch.stack([pair[k] for pair in exact.neighbours]) for k in range(2)]
         unseen[3:] = nearest, nearest
-        distances = torch.stack([pair.distances for pair in others]).mean(0)
-        row_mixture = parts.neighbours[nearest].without(values, observed, own)
-        alone = _means_without_own_row(row_mixture, x, shown, rows, len(values))
+        distances = torch.stack([pair.distances for pair in exact.neighbours]).mean(0)
     means = [clip(each.clamp(*reach)) for each in means]
     single = torch.stack([each[chosen] for each, chosen in zip(means, unseen, strict=True)])
     mean = torch.stack([each.mean(0) for each in means])
     missing = ~observed[rows]
     at_missing = torch.stack([each[:, missing] @ each[:, missing].T for each in (single, mean)])
-    if alone is not None:
-        single[3:], votes = clip(torch.stack(alone[:2]).clamp(*reach)), alone.votes
+    if exact.alone is not None:
+        single[3:], votes = clip(torch.stack(exact.alone[:2]).clamp(*reach)), exact.alone.votes
     counted = own[rows].double()
     means_of_all = single, at_missing
     return HeldOutCells(
-        place, rows, x, shown, counted, *means_of_all, row_mixture, votes, distances
+        place, rows, x, shown, counted, *means_of_all, exact.row_mixture, votes, distances
     )
 
 

@@ -760,10 +760,19 @@ class TableModel(Ensemble):
                 estimates[rows[:, None], torch.tensor(column.places)] = chosen
         return estimates
 
-    def fills(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """What tables are filled with: point estimates, or the nearest values of columns."""
-        prediction = self.predictions(values, observed, ids)
-        estimates = self.point_estimates(values, observed, prediction)
+    def fills(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor | None = None,
+        prediction: Prediction | None = None,
+    ) -> Tensor:
+        """What tables are filled with: point estimates, or the nearest values of columns.
+
+        The prediction is made if it is not known.
+        """
+        known = self.predictions(values, observed, ids) if prediction is None else prediction
+        estimates = self.point_estimates(values, observed, known)
         return self.at_values(estimates, observed, fills=True)
 
     @cached_property
@@ -982,33 +991,48 @@ class TableModel(Ensemble):
         ids: Tensor | None = None,
     ) -> Tensor:
         """Quantiles of every entry, `(levels, rows, columns)`; the most probable of categories."""
+        return self.quantiles_and_prediction(values, observed, levels, seed=seed, ids=ids)[0]
+
+    def quantiles_and_prediction(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        levels: Sequence[float],
+        *,
+        seed: int,
+        ids: Tensor | None = None,
+    ) -> tuple[Tensor, Prediction]:
+        """Quantiles, and what `predictions` returns; arguments as of `quantiles`."""
         ids = torch.arange(len(values)) if ids is None else ids
         alone = self.linear is not None and not self.is_stacked
         normal = self.linear_means if alone else None
         if isinstance(normal, ExactMeans):
+            prediction = self.predictions(values, observed, ids)
             spread = torch.where(self.unordered, 0.0, normal.deviations(values, observed))
             spread = self.deviations_with_relations(spread, observed)
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
             centre = self.with_relations(normal(values, observed), values, observed)
-            ends = self._with_categories(centre + steps * spread, values, observed, ids)
-            ends = self.at_values(ends, observed)
-            return self.quantiles_with_relations(ends, levels, values, observed)
-        quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
-        for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
-            part = values[rows], observed[rows]
-            drawn = self.draws(*part, DRAWS, seed, ids[rows], categories=False).numpy()
-            ends = torch.from_numpy(quantiles_of_draws(drawn, levels))
-            quantiles[:, rows] = self._with_categories(ends, *part, ids[rows])
+            quantiles = centre + steps * spread
+        else:
+            quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+            predicted = []
+            for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
+                part = values[rows], observed[rows]
+                drawn, own = self.draws_and_prediction(*part, DRAWS, seed, ids[rows])
+                quantiles[:, rows] = torch.from_numpy(quantiles_of_draws(drawn.numpy(), levels))
+                predicted.append(own)
+            prediction = Prediction.concat(predicted)
+        quantiles = self._with_categories(quantiles, values, observed, prediction)
         quantiles = self.at_values(quantiles, observed)
-        return self.quantiles_with_relations(quantiles, levels, values, observed)
+        ends = self.quantiles_with_relations(quantiles, levels, values, observed)
+        return ends, prediction
 
     def _with_categories(
-        self, ends: Tensor, values: Tensor, observed: Tensor, ids: Tensor
+        self, ends: Tensor, values: Tensor, observed: Tensor, prediction: Prediction
     ) -> Tensor:
         """Quantiles with the most probable category in columns without order."""
         if not bool(self.unordered.any()):
             return ends
-        prediction = self.predictions(values, observed, ids)
         estimates = self.point_estimates(values, observed, prediction)
         return torch.where(self.unordered, estimates, ends)
 

@@ -123,7 +123,7 @@ def e_step_with_pulls(
 ) -> tuple[Expected, Tensor]:
     """The same, and the derivative of log p by every leaf's value, rows in the chunks' order."""
     parts = list(_parts(structure, values, chunks))
-    cliques = structure.leaf_cliques()
+    cliques = structure.leaf_cliques
     pulls = [
         _pulls(values, chunk, part.shares, cliques, part.leaves)
         for chunk, part in zip(chunks, parts, strict=True)
@@ -153,13 +153,13 @@ def _parts(structure: Structure, values: Values, chunks: Sequence[Chunk]) -> Ite
         shares = chunk.weigh(scores.softmax(-1))
         expected = expected_moments(structure, chunk, shares, moments)
         expected = replace(expected, log_likelihood=chunk.weigh(scores.logsumexp(-1)).sum())
-        yield _Part(expected, shares, moments[: len(structure.leaf_cliques())])
+        yield _Part(expected, shares, moments[: len(structure.leaf_cliques)])
 
 
 def needed_cliques(structure: Structure) -> list[Clique]:
     """Coordinates whose moments EM needs: those of leaves, of latent nodes, and of the roots."""
     root_clique = Clique(tuple(range(structure.root_width)), (), (), structure.nodes[0])
-    return [*structure.leaf_cliques(), *structure.node_cliques(), root_clique]
+    return [*structure.leaf_cliques, *structure.node_cliques, root_clique]
 
 
 def expected_moments(
@@ -170,7 +170,7 @@ def expected_moments(
     Shares are the probabilities of components, times the weights of rows; moments those of the
     cliques in `needed_cliques`.
     """
-    leaf_cliques = structure.leaf_cliques()
+    leaf_cliques = structure.leaf_cliques
     leaves = [
         _leaf_moments(chunk, shares, mean, covariance, clique)
         for clique, (mean, covariance) in zip(leaf_cliques, moments, strict=False)

@@ -53,7 +53,7 @@ def _with_leaves(
     loadings = torch.zeros_like(values.loadings)
     offsets, scales = torch.zeros_like(values.offsets), torch.zeros_like(values.scales)
     shared = len(values.loadings) == 1
-    for clique, moments in zip(parameters.structure.leaf_cliques(), expected.leaves, strict=True):
+    for clique, moments in zip(parameters.structure.leaf_cliques, expected.leaves, strict=True):
         if shared:
             moments = Moments(*(part.sum(0, keepdim=True) for part in moments))
         columns, parents = list(clique.columns), list(clique.parents)
@@ -69,7 +69,7 @@ def _with_leaves(
 
 def _with_nodes(parameters: Parameters, values: Values, expected: Expected) -> Values:
     edges, shifts, noises = values.edges.clone(), values.shifts.clone(), values.noises.clone()
-    for clique, squares in zip(parameters.structure.node_cliques(), expected.nodes, strict=True):
+    for clique, squares in zip(parameters.structure.node_cliques, expected.nodes, strict=True):
         own, parents = list(clique.explained), list(clique.parents)
         count = len(own)
         moments = Moments(

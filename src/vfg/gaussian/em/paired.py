@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,12 @@ from vfg.gaussian.trees import prefers_tree
 
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
+Size = TypeVar("Size", int, npt.NDArray[np.intp])
 NUMBERS = 2**17
 """Entries of systems that are solved at once: what fits into the cache of a CPU."""
+AT_ONCE = 2**15
+"""Entries of stacks up to which a step subtracts from all of them in one call: 100 systems of size
+6 take 62 us instead of 110, 1,000 of size 10 would gain nothing."""
 FEWEST = 8
 """Rows that are solved at once, at least."""
 Flags = npt.NDArray[np.bool_]
@@ -52,7 +56,7 @@ LEAST_NOISE = 5e-5
 half of those of float64."""
 
 
-def triangle(size: int) -> int:
+def triangle(size: Size) -> Size:
     """How many entries the lower triangle of a matrix has."""
     return size * (size + 1) // 2
 
@@ -95,14 +99,32 @@ def eliminate(systems: Array, size: int) -> Array:
     """
     pivots = np.empty((size, systems.shape[1]))
     scratch = np.empty((size + 1, systems.shape[1]))
-    for step in range(size):
-        pivots[step] = systems[triangle(step) + step]
-        column = systems[[triangle(row) + step for row in range(step + 1, size + 1)]]
+    for step, (places, _) in enumerate(_steps(size)):
+        pivots[step] = systems[places[step]]
+        column = systems[places[step + 1 :]]
         for place, factor in enumerate(column / pivots[step]):
             first = triangle(step + 1 + place) + step + 1
             part = np.multiply(column[: place + 1], factor, out=scratch[: place + 1])
-            systems[first : first + place + 1] -= part
+            block = systems[first : first + place + 1]
+            np.subtract(block, part, out=block)
     return np.asarray(np.log(pivots, out=pivots).sum(0))
+
+
+@cache
+def _steps(size: int) -> list[tuple[Places, list[slice]]]:
+    """By step: where a pivot's row and column lie in bordered systems, and where every row does."""
+    rows = [slice(triangle(row), triangle(row + 1)) for row in range(size + 1)]
+    every = np.arange(size + 1)
+    return [
+        (triangle(np.maximum(every, step)) + np.minimum(every, step), rows) for step in range(size)
+    ]
+
+
+@cache
+def _corners(size: int) -> tuple[Places, Places]:
+    """The rows and columns of the entries of bordered systems."""
+    rows, columns = np.tril_indices(size + 1)
+    return rows, columns
 
 
 def invert(systems: Array, size: int) -> Array:
@@ -116,21 +138,33 @@ def invert(systems: Array, size: int) -> Array:
         (array([0.6931]), array([ -0.5,   3. , -18. ]))
     """
     pivots = np.empty((size, systems.shape[1]))
-    scratch = np.empty((size + 1, systems.shape[1]))
-    for step in range(size):
+    subtract = _subtract_at_once if systems.size <= AT_ONCE else _subtract_by_row
+    for step, (places, rows) in enumerate(_steps(size)):
         pivot = pivots[step]
-        pivot[:] = systems[triangle(step) + step]
+        pivot[:] = systems[places[step]]
         # The pivot's row up to the diagonal, and its column below.
-        places = [triangle(max(row, step)) + min(row, step) for row in range(size + 1)]
         column = systems[places]
         factors = column / pivot
-        for row, factor in enumerate(factors):
-            if row != step:
-                part = np.multiply(column[: row + 1], factor, out=scratch[: row + 1])
-                systems[triangle(row) : triangle(row) + row + 1] -= part
+        subtract(systems, column, factors, rows)
         systems[places] = factors
-        systems[triangle(step) + step] = -1.0 / pivot
+        systems[places[step]] = -1.0 / pivot
     return np.asarray(np.log(pivots, out=pivots).sum(0))
+
+
+def _subtract_at_once(systems: Array, column: Array, factors: Array, rows: list[slice]) -> None:
+    """Subtract products of two entries each from all systems: few calls, for small stacks."""
+    first, second = _corners(len(rows) - 1)
+    part = np.take(column, second, axis=0)
+    part *= np.take(factors, first, axis=0)
+    systems -= part
+
+
+def _subtract_by_row(systems: Array, column: Array, factors: Array, rows: list[slice]) -> None:
+    """The same with less memory, for large stacks."""
+    scratch = np.empty_like(column)
+    for row, (own, factor) in enumerate(zip(rows, factors, strict=True)):
+        part = np.multiply(column[: row + 1], factor, out=scratch[: row + 1])
+        np.subtract(systems[own], part, out=systems[own])
 
 
 @dataclass(frozen=True)
@@ -431,7 +465,7 @@ def moments_of_causes(
     ways, counts = _Ways.of(structure, values), squares[:, :, -1, -1]
     pooled = len(values.loadings) == 1
     leaves = []
-    for clique in structure.leaf_cliques():
+    for clique in structure.leaf_cliques:
         own, (across, prior) = list(clique.columns), ways.to(clique.coordinates)
         result = _cause_squares(across, prior, squares[:, own], counts[:, own], pooled)
         others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
