@@ -13,7 +13,8 @@ quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` h
 VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
 
 A repetition is a line of a file under outputs/multiple_imputation. What lies there is not measured
-again; files of several machines may lie there. `--minutes` ends a run in time. `--collect` writes
+again; files of several machines may lie there. `--minutes` ends a run in time, `--first` and
+`--seeds` divide repetitions among runs. `--collect` writes
 docs/results/multiple_imputation.json and keeps its settings of which no repetition lies there.
 Repetitions of all settings go on side by side, so that a run that was stopped has about equally
 many of each.
@@ -310,12 +311,12 @@ def measure(setting: Setting, seeds: list[int], end: float) -> list[tuple[Cell, 
     return found
 
 
-def run(settings: list[Setting], repetitions: int, cells: Cells, jobs: int, end: float) -> None:
+def run(settings: list[Setting], repetitions: range, cells: Cells, jobs: int, end: float) -> None:
     """Measure what is not known yet, several blocks at a time; write each when it is there."""
     waiting = []
-    for first in range(0, repetitions, BLOCK):
+    for first in range(0, len(repetitions), BLOCK):
         for setting in settings:
-            block = range(first, min(first + BLOCK, repetitions))
+            block = repetitions[first : first + BLOCK]
             seeds = [seed for seed in block if cells.get(setting.key(seed)) is None]
             waiting += [(setting, seeds, end)] if seeds else []
     calls = (joblib.delayed(measure)(*one) for one in waiting)
@@ -398,6 +399,8 @@ def main() -> None:
         methods={"nargs": "+", "help": "instead of those of the preset"},
         rows={"nargs": "+", "type": int, "help": "instead of those of the preset"},
         targets={"nargs": "+", "choices": list(TARGETS), "default": list(TARGETS)},
+        mechanisms={"nargs": "+", "choices": MECHANISMS, "default": list(MECHANISMS)},
+        first={"type": int, "default": 0, "help": "the first repetition"},
         jobs={"type": int, "default": os.cpu_count(), "help": "processes, a thread each"},
         minutes={"type": float, "default": float("inf"), "help": "when to end"},
         collect={"action": "store_true", "help": "measure nothing, write the results"},
@@ -406,17 +409,18 @@ def main() -> None:
     if options.quick or options.output:
         folder = (options.output or TRIALS) / "multiple_imputation"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{platform.node()}-{int(time.time())}.jsonl"
+    file = folder / f"{platform.node()}-{int(time.time())}-{os.getpid()}.jsonl"
     cells = Cells(file, sorted(folder.glob("*.jsonl")))
     methods = options.methods or list(preset.methods)
     reason = find_mice() if "mice" in methods and not options.collect else None
     if not options.collect:
         methods = [name for name in methods if name != "mice" or reason is None]
         chosen = itertools.product(
-            methods, options.rows or preset.rows, MECHANISMS, options.targets
+            methods, options.rows or preset.rows, options.mechanisms, options.targets
         )
         settings = [Setting(*one) for one in chosen]
-        repetitions = len(options.chosen(full=preset.repetitions, quick=2))
+        number = len(options.chosen(full=preset.repetitions, quick=2))
+        repetitions = range(options.first, options.first + number)
         run(settings, repetitions, cells, options.jobs, time.time() + 60.0 * options.minutes)
     settings_found = collect(cells)
     if options.collect and not options.quick and options.output is None:
