@@ -330,7 +330,7 @@ def fit_normal(values: Tensor, observed: Tensor, weights: Tensor | None = None) 
     """The mean and covariance of greatest likelihood, nearly, by EM."""
     often = values.new_ones(len(values)) if weights is None else weights
     count, size = float(often.sum()), values.shape[1]
-    ridge = _pseudo_rows(count, size)
+    ridge = pseudo_rows(count, size)
     model = NormalModel(values.new_zeros(size), torch.eye(size, dtype=torch.float64))
     gaps = Gaps.of(observed)
     for _ in range(EM_STEPS):
@@ -696,7 +696,8 @@ def log_probability_pairs(
     return pairs
 
 
-def _pseudo_rows(rows: float, columns: int) -> float:
+def pseudo_rows(rows: float, columns: int) -> float:
+    """Rows of variance 1 beside those of a table, which keep its covariance regular."""
     share = columns / max(rows, 1.0)
     return PSEUDO_ROWS * 10.0 * share * min(1.0, share / NARROW)
 
@@ -720,7 +721,7 @@ def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) ->
     rows, size = float(often.sum()), table.shape[1]
     mean = often @ table / rows
     centred = table - mean
-    ridge = _pseudo_rows(rows, size)
+    ridge = pseudo_rows(rows, size)
     squares = centred.mT @ (often[:, None] * centred) + max(ridge, 1e-6) * torch.eye(
         size, dtype=torch.float64
     )
