@@ -23,7 +23,7 @@ tables of skewed columns the likelihood of everything made slopes of 25 out of s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,8 @@ LOGISTIC = 1.702
 """Slope of the logistic function that is nearest to a probit."""
 STEEPEST = 6.0
 """The steepest slope of a probit. Steeper ones are steps: all cells beyond a value are missing."""
+STEEP = 2.0
+"""The slope from which a probit is a step, which is no further out than the observed range ends."""
 SPREADS = (0.1, 0.2)
 """Deviations of slopes from their common one: where all have one sign, and else. With 0.2 one of
 four slopes had the wrong sign on a tuning table whose values above the mean were all missing."""
@@ -195,37 +197,56 @@ def fit_selection(
     fitted = (slopes != 0.0) & ~few
     if len(values) < ROWS_PER_COLUMN * size or not bool(fitted.any()):
         return None
-    share = (~observed).double().mean(0).clamp(0.5 / len(values), 1.0 - 0.5 / len(values))
-    spread = SPREADS[int(slopes.amin() * slopes.amax() < 0.0)]
-    found = Selection(fit_normal(values, observed), torch.special.ndtri(share), slopes / LOGISTIC)
-    sites, ridge = _Sites.start(Gaps.of(observed)), pseudo_rows(len(values), size)
+    common = torch.where(slopes == 0.0, 0.0, slopes[fitted].mean())
+    starts = [(common, SPREADS[0])]
+    if float(slopes.amin() * slopes.amax()) < 0.0:
+        starts.append((slopes, SPREADS[1]))
+    found = [_fit(values, observed, start / LOGISTIC, fitted, spread) for start, spread in starts]
+    return max(found, key=lambda one: one[1])[0]
+
+
+def _fit(
+    values: Tensor, observed: Tensor, slopes: Tensor, fitted: Tensor, spread: float
+) -> tuple[Selection, float]:
+    """A selection model with a given deviation of slopes, and its evidence."""
+    rows, size = values.shape
+    share = (~observed).double().mean(0).clamp(0.5 / rows, 1.0 - 0.5 / rows)
+    found = Selection(fit_normal(values, observed), torch.special.ndtri(share), slopes)
+    sites, ridge = _Sites.start(Gaps.of(observed)), pseudo_rows(rows, size)
+    missing, infinity = (~observed).double(), torch.tensor(torch.inf, dtype=torch.float64)
+    ends = torch.stack(
+        [values.where(observed, infinity).amin(0), values.where(observed, -infinity).amax(0)]
+    )
     for _ in range(ROUNDS):
         moments = sites.find(found, values, SITE_STEPS)
         mean = moments.means.mean(0)
         centred = moments.means - mean
         squares = centred.mT @ centred + moments.covariance
         squares = squares + ridge * torch.eye(size, dtype=torch.float64)
-        model = NormalModel(mean, squares / (len(values) + ridge))
-        before, missing = found, (~observed).double()
-        found = _fit_probits(Selection(model, *_probits(found)), moments, missing, fitted, spread)
+        model, before = NormalModel(mean, squares / (rows + ridge)), found
+        found, evidence = _fit_probits(
+            replace(found, model=model), moments, missing, fitted, spread, ends
+        )
         moved = torch.cat([found.slopes - before.slopes, found.model.mean - before.model.mean])
         if float(moved.abs().max()) < SETTLED:
             break
-    return found
-
-
-def _probits(selection: Selection) -> tuple[Tensor, Tensor]:
-    return selection.intercepts, selection.slopes
+    return found, evidence
 
 
 def _fit_probits(
-    selection: Selection, found: _Found, missing: Tensor, fitted: Tensor, spread: float
-) -> Selection:
-    """Intercepts and slopes by Fisher scoring, given what other cells predict.
+    selection: Selection,
+    found: _Found,
+    missing: Tensor,
+    fitted: Tensor,
+    spread: float,
+    ends: Tensor,
+) -> tuple[Selection, float]:
+    """Intercepts and slopes by Fisher scoring, given what other cells predict, and the evidence.
 
-    Slopes are shrunk to a common one, which is integrated out of their prior.
+    Slopes are shrunk to a common one, which is integrated out of their prior. `ends` are those of
+    the observed ranges, `(2, columns)`.
     """
-    intercepts, slopes = _probits(selection)
+    intercepts, slopes = selection.intercepts, selection.slopes
     means, variances = found.others, found.spread
     for _ in range(NEWTON_STEPS):
         scale = (1.0 + slopes.square() * variances).sqrt()
@@ -249,7 +270,12 @@ def _fit_probits(
         change = (slopes + change).clamp(-STEEPEST, STEEPEST) - slopes
         intercepts = intercepts + (left * of_intercept).sum(0) / base - cross * change
         slopes = slopes + change
-    return Selection(selection.model, intercepts, slopes)
+    intercepts = torch.where(slopes > STEEP, intercepts.maximum(-slopes * ends[1]), intercepts)
+    intercepts = torch.where(slopes < -STEEP, intercepts.maximum(-slopes * ends[0]), intercepts)
+    gain = missing * chance.log() + (1.0 - missing) * (1.0 - chance).log()
+    penalty = ((slopes - common) / spread).square() + torch.log1p(spread**2 * information)
+    evidence = float(gain[:, fitted].sum() - 0.5 * penalty[fitted].sum())
+    return Selection(selection.model, intercepts, slopes), evidence
 
 
 def _hazard(level: Tensor) -> Tensor:
