@@ -533,7 +533,7 @@ def _tilt_to(
     draws: Tensor | None,
     ends: Tensor | None,
 ) -> Tilt:
-    """What a selection model says beside the linear model, in deviations of the draws."""
+    """What a selection model says beside the linear model, in variances of the draws."""
     means, deviations = selection.given(values, observed)
     usual, plain = exact(values, observed), exact.deviations(values, observed).clamp(min=1e-9)
     # Rows whose missing cells have no slope stay as they are.
@@ -543,7 +543,8 @@ def _tilt_to(
     widths = torch.where(moves, deviations / plain, 1.0).clamp(*NARROWING)
     if draws is None:
         return Tilt(shift, usual, widths=widths, is_exact=True)
-    scale = (draws.std(0) / plain).clamp(max=1.0)
+    # A tilt moves means by a multiple of variances.
+    scale = (draws.std(0) / plain).clamp(max=1.0).square()
     return Tilt(scale * shift, draws.mean(0), widths=widths)
 
 

@@ -227,7 +227,7 @@ class CategoryDraw(NamedTuple):
             return self.shares
         corners = torch.cat([self.points, torch.ones_like(self.points[:, :1])], dim=1)
         mean = torch.cat([model.mean[self.places], model.mean.new_ones(1)])
-        shares = torch.linalg.solve(corners.mT, mean).clamp(min=LEAST_SHARE)
+        shares: Tensor = torch.linalg.solve(corners.mT, mean).clamp(min=LEAST_SHARE)
         return shares / shares.sum()
 
     def missing_rows(self, observed: Tensor) -> Tensor:
@@ -648,7 +648,8 @@ def _linear_part(inputs: Tensor, curves: Tensor, departures: Tensor) -> Tensor:
     size, both = inputs.shape[1], torch.cat([inputs, curves], dim=1)
     ridge = torch.ones(2 * size, dtype=torch.float64)
     ridge[:size] += departures.square().mean() / USUAL_SLOPE**2
-    return torch.linalg.solve(both.mT @ both + ridge.diag(), both.mT @ departures)[:size]
+    found: Tensor = torch.linalg.solve(both.mT @ both + ridge.diag(), both.mT @ departures)
+    return found[:size]
 
 
 def _beyond_chance(squares: float) -> float:

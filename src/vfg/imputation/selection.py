@@ -281,7 +281,8 @@ def _fit_probits(
 def _hazard(level: Tensor) -> Tensor:
     """Density over distribution function of a standard Normal."""
     logs = -0.5 * level.square() - 0.5 * math.log(2.0 * math.pi)
-    return (logs - torch.special.log_ndtr(level)).exp()
+    ratio: Tensor = (logs - torch.special.log_ndtr(level)).exp()
+    return ratio
 
 
 def _take(vector: Tensor, places: Tensor) -> Tensor:
