@@ -13,8 +13,10 @@ quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` h
 VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
 
 A repetition is a line of a file under outputs/multiple_imputation. What lies there is not measured
-again; files of several machines may lie there. `--minutes` ends a run in time. `--collect` writes
-docs/results/multiple_imputation.json and keeps its settings of which no repetition lies there.
+again; files of several machines may lie there. `--minutes` ends a run in time, `--first` and
+`--seeds` divide repetitions among runs. `--collect` writes
+docs/results/multiple_imputation.json, keeps its settings of which no repetition lies there, and
+adds repetitions to those that it has of smaller seeds.
 Repetitions of all settings go on side by side, so that a run that was stopped has about equally
 many of each.
 """
@@ -152,6 +154,9 @@ PRESETS = {
 MECHANISMS = ("mcar", "mar")
 TARGETS = {"numbers": ("linear", "quantile"), "categories": ("logistic",)}
 """Kinds of the last column, and the analyses of tables with them."""
+MEANS = ("coverage", "mean_coverage", "complete_coverage", "estimate", "complete",
+         "processor_seconds")  # fmt: skip
+"""Numbers of a setting that are means over its repetitions."""
 BLOCK = 10
 """Repetitions that a process measures before it writes them: R starts once for these."""
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -310,12 +315,12 @@ def measure(setting: Setting, seeds: list[int], end: float) -> list[tuple[Cell, 
     return found
 
 
-def run(settings: list[Setting], repetitions: int, cells: Cells, jobs: int, end: float) -> None:
+def run(settings: list[Setting], repetitions: range, cells: Cells, jobs: int, end: float) -> None:
     """Measure what is not known yet, several blocks at a time; write each when it is there."""
     waiting = []
-    for first in range(0, repetitions, BLOCK):
+    for first in range(0, len(repetitions), BLOCK):
         for setting in settings:
-            block = range(first, min(first + BLOCK, repetitions))
+            block = repetitions[first : first + BLOCK]
             seeds = [seed for seed in block if cells.get(setting.key(seed)) is None]
             waiting += [(setting, seeds, end)] if seeds else []
     calls = (joblib.delayed(measure)(*one) for one in waiting)
@@ -347,6 +352,10 @@ def summarise(setting: Setting, analysis: str, found: list[Cell]) -> dict[str, A
         "mechanism": setting.mechanism,
         "analysis": analysis,
         "repetitions": len(found),
+        "seeds": [
+            min(one["key"]["seed"] for one in found),
+            max(one["key"]["seed"] for one in found),
+        ],
         "coverage": coverage.round(3).tolist(),
         "mean_coverage": round(float(coverage.mean()), 4),
         "complete_coverage": round(float(_held(own["complete_interval"], truth).mean()), 4),
@@ -387,8 +396,33 @@ def with_earlier(found: list[dict[str, Any]], file: Path) -> list[dict[str, Any]
         return tuple(one[key] for key in ("analysis", "rows", "mechanism", "method"))
 
     earlier = json.loads(file.read_text())["settings"] if file.exists() else []
-    measured = {name(one) for one in found}
-    return sorted([*found, *(one for one in earlier if name(one) not in measured)], key=_order)
+    known = {name(one): one for one in earlier}
+    known |= {name(one): combined(known.get(name(one)), one) for one in found}
+    return sorted(known.values(), key=_order)
+
+
+def combined(earlier: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
+    """Means over the repetitions of both; the later alone, if seeds of the earlier are among its.
+
+    Example:
+        >>> one = {"repetitions": 300, "seeds": [0, 299], "mean_coverage": 0.94}
+        >>> combined(one, {"repetitions": 100, "seeds": [300, 399], "mean_coverage": 0.98})
+        {'repetitions': 400, 'seeds': [0, 399], 'mean_coverage': 0.95}
+    """
+    if earlier is None or "seeds" not in earlier or earlier["seeds"][1] >= later["seeds"][0]:
+        return later
+    counts = [earlier["repetitions"], later["repetitions"]]
+    result = {
+        **later,
+        "repetitions": sum(counts),
+        "seeds": [earlier["seeds"][0], later["seeds"][1]],
+    }
+    for key, value in later.items():
+        if key not in MEANS:
+            continue
+        mean = np.average([earlier[key], value], axis=0, weights=counts)
+        result[key] = np.round(mean, 4).tolist()
+    return result
 
 
 def main() -> None:
@@ -398,6 +432,8 @@ def main() -> None:
         methods={"nargs": "+", "help": "instead of those of the preset"},
         rows={"nargs": "+", "type": int, "help": "instead of those of the preset"},
         targets={"nargs": "+", "choices": list(TARGETS), "default": list(TARGETS)},
+        mechanisms={"nargs": "+", "choices": MECHANISMS, "default": list(MECHANISMS)},
+        first={"type": int, "default": 0, "help": "the first repetition"},
         jobs={"type": int, "default": os.cpu_count(), "help": "processes, a thread each"},
         minutes={"type": float, "default": float("inf"), "help": "when to end"},
         collect={"action": "store_true", "help": "measure nothing, write the results"},
@@ -406,17 +442,18 @@ def main() -> None:
     if options.quick or options.output:
         folder = (options.output or TRIALS) / "multiple_imputation"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{platform.node()}-{int(time.time())}.jsonl"
+    file = folder / f"{platform.node()}-{int(time.time())}-{os.getpid()}.jsonl"
     cells = Cells(file, sorted(folder.glob("*.jsonl")))
     methods = options.methods or list(preset.methods)
     reason = find_mice() if "mice" in methods and not options.collect else None
     if not options.collect:
         methods = [name for name in methods if name != "mice" or reason is None]
         chosen = itertools.product(
-            methods, options.rows or preset.rows, MECHANISMS, options.targets
+            methods, options.rows or preset.rows, options.mechanisms, options.targets
         )
         settings = [Setting(*one) for one in chosen]
-        repetitions = len(options.chosen(full=preset.repetitions, quick=2))
+        number = len(options.chosen(full=preset.repetitions, quick=2))
+        repetitions = range(options.first, options.first + number)
         run(settings, repetitions, cells, options.jobs, time.time() + 60.0 * options.minutes)
     settings_found = collect(cells)
     if options.collect and not options.quick and options.output is None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from imputation.mixed_tables import light, linear, mixed
-from scipy import stats
+from scipy import special, stats
 
 import vfg
 from vfg.imputation import parameter_draws
@@ -287,12 +287,15 @@ def test_categories_are_drawn_by_bayes_rule():
     points = torch.tensor([[-1.0, 0.4], [1.2, 0.3], [0.1, -1.5]], dtype=torch.float64)
     shares = torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64)
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    model = NormalModel(torch.tensor([0.1, -0.2, 0.3, 0.0]).double(), root @ root.mT + torch.eye(4))
+    mean = torch.tensor([0.1, 0.0, 0.0, 0.0], dtype=torch.float64)
+    mean[1:3] = shares @ points
+    model = NormalModel(mean, root @ root.mT + torch.eye(4))
     row = torch.tensor([0.7, 0.0, 0.0, -0.4], dtype=torch.float64)
     known = torch.tensor([True, False, False, True])
     number = 20_000
     numbers = torch.rand(number, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    column = CategoryDraw([1, 2], points, shares)
+    # Shares of observed cells do not matter, since cells may be missing at random.
+    column = CategoryDraw([1, 2], points, shares.flip(0))
     values, observed = draw_categories(
         model, row.repeat(number, 1), known.repeat(number, 1), [column], [numbers]
     )
@@ -344,7 +347,7 @@ def test_draws_have_the_variance_of_the_normal_model(width):
     means = means + 0.2 * torch.randn(means.shape, generator=generator, dtype=torch.float64)
     spread = torch.full_like(means, width**2)
     fitted = Departures.fit(estimate, rows, means, spread)
-    variances = fitted.noise.square() * width**2 + 0.04
+    variances = fitted.noise.square() * width**2 + 0.04 * fitted.counted.square()
     np.testing.assert_allclose(variances, estimate.covariance.diagonal(), atol=0.07)
 
 
@@ -364,6 +367,35 @@ def test_curves_are_not_taken_for_lines():
         found = lines + fitted.nonlinear(lines, means)
         errors = (found - expected)[~mask].square().mean().sqrt()
         assert float(errors) < 0.12
+
+
+@pytest.mark.parametrize(("size", "counted"), [(0.15, 0.0), (0.6, 1.0)])
+def test_departures_that_chance_makes_are_left_out(size, counted):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    observed = torch.rand(300, 3, generator=generator) < 0.6
+    rows = FittedRows.of(torch.where(observed, values, 0.0), observed, 0)
+    assert rows is not None
+    estimate, (known, mask) = Posterior(rows).estimate, rows.table
+    means = estimate.conditional_means(known, mask)
+    noise = torch.randn(means.shape, generator=generator, dtype=torch.float64)
+    fitted = Departures.fit(estimate, rows, means + size * noise, torch.ones_like(means))
+    assert fitted.counted.tolist() == [counted] * 3
+    left = fitted.nonlinear(means, means + size * noise)[~mask]
+    assert float(left.square().mean()) == pytest.approx((counted * size) ** 2, rel=0.15)
+
+
+def test_shares_of_categories_are_those_of_the_whole_column():
+    """Cells that are missing at random given x: half are "yes", of the observed ones fewer."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=2000)
+    yes = generator.random(2000) < special.expit(1.5 * x)
+    table = pd.DataFrame({"x": x, "y": np.where(yes, "yes", "no")})
+    table.loc[generator.random(2000) < special.expit(2.0 * x), "y"] = None
+    imputer = VFGImputer(bend=False, random_state=0).fit(table)
+    share = np.mean([(one["y"] == "yes").mean() for one in imputer.sample(table, 10)])
+    assert share == pytest.approx(yes.mean(), abs=0.02)
+    assert (table["y"].dropna() == "yes").mean() < yes.mean() - 0.1
 
 
 def test_departures_of_categories_leave_out_what_only_shrinks():

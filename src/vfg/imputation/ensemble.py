@@ -134,6 +134,7 @@ class Ensemble(CachedModule):
     usual_distance: Tensor | None
     pooling: Tensor | None
     slopes: Tensor | None
+    selection: Tensor | None
     drawing: Tensor | None
     set_thresholds: Tensor | None
     sharpness: Tensor | None
@@ -168,6 +169,7 @@ class Ensemble(CachedModule):
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("following", parts.following)
         self.register_buffer("slopes", parts.mechanism.slopes)
+        self.register_buffer("selection", parts.mechanism.selection)
         self.register_buffer("set_thresholds", parts.set_thresholds)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack

@@ -30,7 +30,7 @@ from vfg.imputation.categories import (
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.extrapolation import fit_following, furthest_ends
-from vfg.imputation.missingness import find_mechanism, find_reach
+from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -153,7 +153,8 @@ def _fit_parts(
     )
     encoding = encoding.filling_values([columns[k] for k in parts.with_values])
     if parts.mechanism.reach is not None:
-        encoding = encoding.reaching(columns, parts.mechanism.reach.numpy())
+        ends, found = parts.mechanism.reach.numpy(), parts.mechanism.slopes is not None
+        encoding = encoding.reaching(columns, ends, turns_positive=found)
     return encoding, columns, parts
 
 
@@ -211,8 +212,10 @@ def _fit_to_matrix(
                 linear, values, observed, unordered, assumed=settings.missingness,
                 seed=settings.seed, weights=weights,
             )  # fmt: skip
+            if settings.structure is None:  # the Normal model of all columns has no other graph
+                mechanism = fit_together(mechanism, values, observed, settings.seed, weights)
         with bar.part("ranges", 0.5):
-            reach = find_reach(linear, values, observed, mechanism.slopes, settings.seed)
+            reach = find_reach(linear, values, observed, mechanism, settings.seed)
             mechanism, following = replace(mechanism, reach=reach), None
             if mechanism.slopes is None:
                 table = values, observed, unordered

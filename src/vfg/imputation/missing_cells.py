@@ -144,8 +144,10 @@ class MissingCells:
         if model.slopes is None or model.linear is None or not len(self.values):
             return None
         exact, slopes = ExactMeans(model.linear), model.slopes.cpu()
-        drawn = self._draws(DRAWS, 0) if model.is_stacked else None
-        return tilt_by_rows(exact, self.values, self.observed, slopes, drawn)
+        rows, stacked = (self.values, self.observed), model.is_stacked
+        drawn, ends = (self._draws(DRAWS, 0), model.usual_range) if stacked else (None, None)
+        selection = None if model.selection is None else model.selection.cpu()
+        return tilt_by_rows(exact, *rows, slopes, drawn, selection, ends)
 
     def moves(self, place: int) -> bool:
         """Whether a modelled column of the first row moves because it is missing."""
@@ -161,7 +163,10 @@ class MissingCells:
             return model.fills(*table, self.ids, prediction)
         prediction = model.predictions(*table, self.ids) if prediction is None else prediction
         # Ranges are left by the tilt alone, not by predictions.
-        moved = (model.within_range(prediction.means) + self.tilt.shift).clamp(*model.widest_range)
+        start, shift = model.within_range(prediction.means), self.tilt.shift
+        if self.tilt.is_exact:
+            start = torch.where(shift == 0.0, start, self.tilt.centre)
+        moved = (start + shift).clamp(*model.widest_range)
         moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
         return model.fills(*table, self.ids, replace(prediction, means=moved))
 

@@ -1150,6 +1150,7 @@ class TableModel(Ensemble):
             **({} if self.following is None else {"following": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
+            **({} if self.selection is None else {"selection": True}),
             **({} if self.set_thresholds is None else {"sets": len(self.set_thresholds)}),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
@@ -1190,7 +1191,12 @@ class TableModel(Ensemble):
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=combination,
             following=both_ends if "following" in description else None,
-            mechanism=Mechanism(slopes if description.get("slopes") else None),
+            mechanism=Mechanism(
+                slopes if description.get("slopes") else None,
+                selection=slopes.new_zeros(len(columns) + 3, len(columns))
+                if description.get("selection")
+                else None,
+            ),
             set_thresholds=sets if "sets" in description else None,
         )
         model.set_parts(len(columns), parts)

@@ -155,9 +155,7 @@ def _check_parts(model: TableModel, without: Sequence[str]) -> None:
         return
     reasons = {
         "intervals": _interval_reason(model),
-        "missingness": "the shift of cells that depend on being missing is read from random draws"
-        if model.slopes is not None and model.is_stacked
-        else None,
+        "missingness": _missingness_reason(model),
         "constraints": "constraints are met by random draws and by iteration"
         if model.constraint_set is not None
         else None,
@@ -176,6 +174,15 @@ def _check_parts(model: TableModel, without: Sequence[str]) -> None:
             f"this model cannot be exported as a whole: {'; '.join(refused.values())}; leave out "
             f"{', '.join(refused)} (without={wanted.split(',')}, or --without {wanted})"
         )
+
+
+def _missingness_reason(model: TableModel) -> str | None:
+    if model.slopes is None:
+        return None
+    if model.is_stacked:
+        return "the shift of cells that depend on being missing is read from random draws"
+    iterated = "the shift of cells that depend on being missing is found by iteration"
+    return None if model.selection is None else iterated
 
 
 def _interval_reason(model: TableModel) -> str | None:

@@ -269,14 +269,17 @@ class Encoding:
         ]
         return Encoding(self.schema, parts, self.missing_values, self.frame)
 
-    def reaching(self, columns: Sequence[int], ends: Array) -> Encoding:
+    def reaching(
+        self, columns: Sequence[int], ends: Array, *, turns_positive: bool = False
+    ) -> Encoding:
         """The same encoding, where numbers are filled up to standardised ends `(2, columns)`.
 
-        The columns are those of the matrix; ends that are nan change nothing.
+        The columns are those of the matrix; ends that are nan change nothing. `turns_positive` is
+        that of `NumericEncoding.reaching`.
         """
         known = dict(zip(columns, ends.T, strict=True))
         parts = [
-            part.reaching(self.schema[label], *known[self.sections[label].start])
+            part.reaching(self.schema[label], *known[self.sections[label].start], turns_positive)
             if isinstance(part, NumericEncoding) and self.sections[label].start in known
             else part
             for label, part in self.parts.items()

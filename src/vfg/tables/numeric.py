@@ -252,11 +252,14 @@ class NumericEncoding(ColumnEncoding):
         low = -np.inf if self.least is None else self.least
         return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
-    def reaching(self, spec: Any, low: float, high: float) -> NumericEncoding:
+    def reaching(
+        self, spec: Any, low: float, high: float, turns_positive: bool = False
+    ) -> NumericEncoding:
         """The same encoding, filled up to standardised ends beyond the observed range.
 
-        Ends that are nan change nothing, nor do those that pass bounds. Cells of one sign keep it.
-        Draws that end near the observed range end further out; others have no end.
+        Ends that are nan change nothing, nor do those that pass bounds. Cells of one sign keep it,
+        negative ones unless they may turn positive: few quantities end at 0 from below. Draws that
+        end near the observed range end further out; others have no end.
         """
         if self.empty or self.constant or self.values is not None:
             return self
@@ -264,7 +267,7 @@ class NumericEncoding(ColumnEncoding):
         low, high = (end * self.deviation + self.centre for end in (low, high))
         beyond, has_sign = BEYOND_REACH * self.deviation, self.clock is None
         lowest = 0.0 if has_sign and self.lowest >= 0.0 else -np.inf
-        highest = 0.0 if has_sign and self.highest <= 0.0 else np.inf
+        highest = 0.0 if has_sign and self.highest <= 0.0 and not turns_positive else np.inf
         changes: dict[str, float] = {}
         if least is None and low < self.lowest:
             changes["low_reach"] = max(lowest, low)
