@@ -119,8 +119,14 @@ def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
 
 def ours(table: Any, **options: Any) -> Any:
     names = [f"x{k}" for k in range(table.shape[1])]
-    learned = vfg.learn_graph(dict(zip(names, table.T, strict=True)), **options)
-    return equivalence_class(edge_matrix(names, learned.edges))
+    return stated_class(names, vfg.learn_graph(dict(zip(names, table.T, strict=True)), **options))
+
+
+def stated_class(names: Sequence[str], learned: vfg.LearnedGraph) -> Any:
+    """The class of a learned graph, with the arrows that it says are known."""
+    found = equivalence_class(edge_matrix(names, learned.edges))
+    unknown = found & ~found.T & ~edge_matrix(names, learned.directed)
+    return found | unknown.T
 
 
 def with_covariance(table: Any) -> Any:

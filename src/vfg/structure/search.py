@@ -1,8 +1,8 @@
-"""Search for the directed acyclic graph with the best score: by order, then backwards by class."""
+"""Search for directed acyclic graphs: the best by order, then others that fit about as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Protocol
@@ -115,12 +115,47 @@ def search_order(
             tick()
             if score > total + LEAST_GAIN or (np.isneginf(total) and score > total):
                 order, total, improved = moved, score, True
+    return graph_of_order(families, order), total
+
+
+def graph_of_order(families: Families, order: Sequence[int]) -> Mask:
+    """The DAG in which every node has its best parents among those that precede it."""
     dag = np.zeros_like(families.allowed)
     before = 0
     for node in order:
         dag[list(families.best(node, before)[0]), node] = True
         before |= 1 << node
-    return dag, total
+    return dag
+
+
+def sample_orders(
+    families: Families,
+    order: Sequence[int],
+    sweeps: int,
+    weight: float,
+    generator: np.random.Generator,
+) -> Iterator[list[int]]:
+    """Orders drawn in proportion to the exponential of their scores, one after every sweep.
+
+    A sweep takes the nodes in random order and draws a place for each, given the order of the
+    others (Gibbs sampling).
+
+    Args:
+        families: the best parents of every node.
+        order: where the walk begins; its score must be finite.
+        sweeps: how many orders are drawn.
+        weight: factor of all scores; below 1 the draws are more diverse.
+        generator: of the draws.
+    """
+    order = [int(node) for node in order]
+    for _ in range(sweeps):
+        for node in generator.permutation(len(order)).tolist():
+            others, scores = _scores_of_places(families, order, node)
+            shares = np.exp(weight * (scores - scores.max())).cumsum()
+            level = generator.random() * shares[-1]
+            place = int(np.searchsorted(shares, level, side="right"))
+            order = [*others[:place], node, *others[place:]]
+        yield order
 
 
 def _score_of_order(families: Families, order: Sequence[int]) -> float:
@@ -133,6 +168,15 @@ def _score_of_order(families: Families, order: Sequence[int]) -> float:
 
 def _best_place(families: Families, order: list[int], node: int) -> tuple[list[int], float]:
     """The order with a node at its best place, and the score."""
+    others, scores = _scores_of_places(families, order, node)
+    place = int(np.argmax(scores))
+    return [*others[:place], node, *others[place:]], float(scores[place])
+
+
+def _scores_of_places(
+    families: Families, order: Sequence[int], node: int
+) -> tuple[list[int], Array]:
+    """The order of the other nodes, and the score of the order with a node at each place."""
     others = [k for k in order if k != node]
     own, bit, before = [], 1 << node, 0
     without, along = [0.0], [0.0]  # sums over the first others, without and with the node before
@@ -143,10 +187,7 @@ def _best_place(families: Families, order: list[int], node: int) -> tuple[list[i
         before |= 1 << other
     own.append(families.best(node, before)[1])
     with np.errstate(invalid="ignore"):
-        after = _tail_sums(along)
-        scores = np.array(without) + np.array(own) + after
-    place = int(np.argmax(scores))
-    return [*others[:place], node, *others[place:]], float(scores[place])
+        return others, np.array(without) + np.array(own) + _tail_sums(along)
 
 
 def _tail_sums(sums: list[float]) -> Array:
