@@ -9,9 +9,9 @@ average the prediction at do(x) over the rows: boosted trees on complete rows, o
 boosted trees without adjustment. DoWhy's graphical causal models and the networks of pgmpy, which
 take no missing cells, are fitted to complete rows and to filled tables by the interpreter that
 VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Truth is simulated with 200,000
-rows. Settings of vfg were chosen on other seeds, 50 to 52, of the first five systems; the last two were
-added later, and nothing was changed after they were run. Every cell is kept
-in docs/results/cells/interventions.jsonl, so that a run that was stopped goes on.
+rows. Settings of vfg were chosen on other seeds, 50 to 52, of the first five systems; the last two
+were added later, and nothing was changed after they were run. Every cell is kept in
+docs/results/cells/interventions.jsonl, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations

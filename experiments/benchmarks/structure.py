@@ -1,7 +1,7 @@
 """Graphs learned from simulated tables with missing cells, against published methods.
 
     python -m experiments.benchmarks.structure [--seeds 5] [--jobs 2] [--seconds 1500]
-        [--groups main small more large] [--methods vfg GES ...]    some of them, by how names begin
+        [--groups main small more large networks walks] [--methods vfg GES ...]    some of them, by how names begin
 
 Graphs are random, columns standardised, and results compared as completed partially directed
 graphs: Hamming distance (the empty graph has as many as there are edges), structural intervention
@@ -18,6 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -105,6 +106,22 @@ def simulate(seed: int, kind: str, graph: str, nodes: int, rows: int) -> tuple[A
     return dag, table
 
 
+def bundled(name: str, rows: int, seed: int) -> tuple[Any, Any]:
+    """The DAG and rows of a network that pgmpy bundles; from a file of VFG_NETWORKS if given."""
+    file = Path(os.environ.get("VFG_NETWORKS", "")) / f"{name}-{seed}.npz"
+    if file.is_file():
+        with np.load(file) as found:
+            return found["dag"], found["table"]
+    answer = own_worker().ask("network", limit=600.0, model=name, rows=rows, seed=seed)
+    table = answer["table"]
+    if np.issubdtype(table.dtype, np.floating):
+        table = (table - table.mean(0)) / table.std(0)
+    if "VFG_NETWORKS" in os.environ:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(file, dag=answer["dag"], table=table)
+    return answer["dag"], table
+
+
 def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
     """Missing cells: anywhere (MCAR), or where one of the first columns is large (MAR)."""
     generator = np.random.default_rng(1000 + seed)
@@ -121,7 +138,10 @@ def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
 
 def ours(table: Any, **options: Any) -> Any:
     names = [f"x{k}" for k in range(table.shape[1])]
-    return stated_class(names, vfg.learn_graph(dict(zip(names, table.T, strict=True)), **options))
+    columns: dict[str, Any] = dict(zip(names, table.T, strict=True))
+    if (np.nan_to_num(table) == np.round(np.nan_to_num(table))).all():  # codes of categories
+        columns = {k: [None if x != x else f"c{x:g}" for x in v] for k, v in columns.items()}
+    return stated_class(names, vfg.learn_graph(columns, **options))
 
 
 def stated_class(names: Sequence[str], learned: vfg.LearnedGraph) -> Any:
@@ -260,11 +280,24 @@ COMPARED = [
     for graph in ("er", "scale-free")
     for kind in ("linear", "additive")
 ]
+BUNDLED = [
+    (name, "pgmpy", nodes, 1000, 0.3, "MCAR")
+    for name, nodes in (
+        ("ecoli70", 46),
+        ("magic-niab", 44),
+        ("magic-irri", 64),
+        ("arth150", 107),
+        ("asia", 8),
+        ("child", 20),
+    )
+]
+"""Networks that pgmpy bundles: four Gaussian ones, then two discrete ones."""
 GROUPS = {
     "main": (MAIN, 5),
     "small": (SMALL, 5),
     "more": (MORE, 5),
     "large": (LARGE, 2),
+    "networks": (BUNDLED, 2),
     "walks": (COMPARED, 5),
 }
 """Settings and how many seeds each has."""
@@ -308,7 +341,8 @@ def methods_of(setting: tuple[Any, ...]) -> list[str]:
 
 def tables(setting: tuple[Any, ...], seed: int) -> tuple[Any, Any, Any]:
     """A DAG, a table, and the table with missing cells."""
-    dag, table = simulate(seed, *setting[:4])
+    kind, graph, _, rows = setting[:4]
+    dag, table = bundled(kind, rows, seed) if graph == "pgmpy" else simulate(seed, *setting[:4])
     return dag, table, hide(table, setting[4], setting[5], seed)
 
 

@@ -352,9 +352,7 @@ def _families(columns: _Columns, score: MomentScore) -> Families:
     return Families(score, columns.allowed, columns.required)
 
 
-def _search(
-    families: Families, orders: Sequence[Sequence[int]], tick: Callable[[], None]
-) -> Mask:
+def _search(families: Families, orders: Sequence[Sequence[int]], tick: Callable[[], None]) -> Mask:
     """The best DAG of searches that start at several orders."""
     best: tuple[Mask, float] | None = None
     for order in orders:
@@ -375,9 +373,7 @@ def _sample(
     return [graph_of_order(families, order) for order in walk][WARM_UP:]
 
 
-def _summarise(
-    columns: _Columns, score: MomentScore, sampled: Sequence[Mask]
-) -> tuple[Mask, Mask]:
+def _summarise(columns: _Columns, score: MomentScore, sampled: Sequence[Mask]) -> tuple[Mask, Mask]:
     """A DAG of the most central class, and those of its edges whose direction is known.
 
     A direction is known by the class, if `SUPPORT` of the samples with the edge agree on it, or by

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Protocol
 
 import numpy as np
 
-from vfg.structure.pdag import equivalence_class, extend
 from vfg.tables.cells import Array, Mask
 
 LEAST_GAIN = 1e-9
 """What a step must gain, so that rounding never makes the search go in circles."""
-LARGEST_SUBSET = 6
-"""Undirected neighbours of an edge up to which all subsets are tried when it is removed."""
 
 
 class Score(Protocol):
@@ -197,51 +193,3 @@ def _tail_sums(sums: list[float]) -> Array:
         finite = np.isfinite(sums)
         steps = np.where(finite[1:], np.diff(np.where(finite, sums, 0.0)), -np.inf)
     return np.concatenate([np.cumsum(steps[::-1])[::-1], [0.0]])
-
-
-def remove_edges(families: Families, dag: Mask, known: Mask) -> Mask:
-    """Backward equivalence search: remove edges of the class while the score rises.
-
-    The removal that gains most is made first. An edge x -> y or x - y may go together with
-    directing the edges from y and x to a set H of common neighbours, if the others among these form
-    a clique (Chickering 2002).
-    """
-    pdag = equivalence_class(dag, known)
-    while True:
-        best: tuple[float, Mask] | None = None
-        for x, y in np.argwhere(pdag):
-            for gain, smaller in _removals(families, pdag, int(x), int(y)):
-                if gain > LEAST_GAIN and (best is None or gain > best[0]):
-                    dag_of = extend(smaller)
-                    if dag_of is not None and not (dag_of & ~families.allowed).any():
-                        best = gain, dag_of
-        if best is None:
-            result = extend(pdag)
-            return dag if result is None else result
-        dag = best[1]
-        pdag = equivalence_class(dag, known)
-
-
-def _removals(families: Families, pdag: Mask, x: int, y: int) -> list[tuple[float, Mask]]:
-    """Gains of the valid removals of an edge x -> y or x - y, and the graphs that they lead to."""
-    if x in families.required[y] or y in families.required[x]:
-        return []
-    adjacent, undirected = pdag | pdag.T, pdag & pdag.T
-    common = [int(k) for k in np.flatnonzero(undirected[y] & adjacent[x])]
-    parents = np.flatnonzero(pdag[:, y] & ~pdag[y]).tolist()
-    result = []
-    for size in range(min(len(common), LARGEST_SUBSET) + 1):
-        for headed in combinations(common, size):
-            rest = [k for k in common if k not in headed]
-            if any(not adjacent[a, b] for a, b in combinations(rest, 2)):
-                continue
-            given = sorted({*rest, *parents} - {x})
-            gain = families.of(y, tuple(given)) - families.of(y, tuple(sorted([*given, x])))
-            smaller = pdag.copy()
-            smaller[x, y] = smaller[y, x] = False
-            for k in headed:
-                smaller[k, y] = False
-                if undirected[x, k]:
-                    smaller[k, x] = False
-            result.append((float(gain), smaller))
-    return result
