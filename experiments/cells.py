@@ -38,6 +38,7 @@ class Cells:
         cell = {"key": key, **found}
         self.known[_name(key)] = cell
         if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a") as out:
                 out.write(json.dumps(cell) + "\n")
 

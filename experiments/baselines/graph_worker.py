@@ -106,6 +106,44 @@ def sachs(question: Answer) -> Answer:
     return {"names": names, "table": np.loadtxt(file, delimiter=",", skiprows=1)[:853]}
 
 
+def network(question: Answer) -> Answer:
+    """Rows of a network that pgmpy bundles: numbers of Gaussian ones, codes of discrete ones."""
+    import gzip
+    import json
+
+    import pgmpy
+
+    name, generator = str(question["model"]), np.random.default_rng(int(question["seed"]))
+    folder = Path(str(pgmpy.__file__)).parent / "utils" / "example_models"
+    rows = int(question["rows"])
+    if (folder / f"{name}.json").is_file():
+        described = json.loads((folder / f"{name}.json").read_text())
+        nodes, arcs = described["nodes"], described["arcs"]
+        drawn: dict[str, Any] = {}
+        while len(drawn) < len(nodes):
+            for node in nodes:
+                parts = described["cpds"][node]
+                causes = {k: v[0] for k, v in parts["coefficients"].items() if k != "(Intercept)"}
+                if node in drawn or any(cause not in drawn for cause in causes):
+                    continue
+                noise = generator.normal(size=rows) * np.sqrt(parts["variance"][0])
+                centre = parts["coefficients"]["(Intercept)"][0]
+                drawn[node] = noise + centre + sum(w * drawn[c] for c, w in causes.items())
+        table = np.column_stack([drawn[node] for node in nodes])
+    else:
+        from pgmpy.readwrite import BIFReader
+
+        text = gzip.decompress((folder / f"{name}.bif.gz").read_bytes()).decode()
+        model = BIFReader(string=text).get_model()
+        nodes, arcs = sorted(model.nodes()), model.edges()
+        sampled = model.simulate(rows, seed=int(question["seed"]), show_progress=False)
+        table = np.column_stack([sampled[node].astype("category").cat.codes for node in nodes])
+    dag = np.zeros((len(nodes),) * 2, dtype=bool)
+    for cause, effect in arcs:
+        dag[nodes.index(cause), nodes.index(effect)] = True
+    return {"table": table, "dag": dag}
+
+
 def dowhy_gcm(question: Answer) -> Answer:
     """Mechanisms chosen by DoWhy's own comparison, good quality."""
     import networkx
@@ -168,6 +206,7 @@ METHODS = {
     "NOTEARS": (notears, "castle.algorithms", "gcastle"),
     "MIIC": (miic, "pyagrum", "pyagrum"),
     "Sachs": (sachs, "numpy", "cdt"),
+    "network": (network, "pgmpy", "pgmpy"),
     "DoWhy-GCM": (dowhy_gcm, "dowhy.gcm", "dowhy"),
     "pgmpy-gaussian": (pgmpy_gaussian, "pgmpy.models", "pgmpy"),
     "pgmpy-bins": (pgmpy_bins, "pgmpy.models", "pgmpy"),

@@ -1,7 +1,7 @@
 """Graphs learned from simulated tables with missing cells, against published methods.
 
     python -m experiments.benchmarks.structure [--seeds 5] [--jobs 2] [--seconds 1500]
-        [--groups main small more large] [--methods vfg GES ...]    some of them, by how names begin
+        [--groups main small more large networks walks] [--methods vfg GES ...]    some of them, by how names begin
 
 Graphs are random, columns standardised, and results compared as completed partially directed
 graphs: Hamming distance (the empty graph has as many as there are edges), structural intervention
@@ -15,9 +15,12 @@ linear start after a look at seed 10; the seeds here are 10 to 14.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -31,11 +34,11 @@ from vfg.structure import (
 from vfg.structure.completing import draw_gaussian, fit_covariance
 from vfg.structure.pdag import edge_matrix
 
-from ..baselines.graph_methods import GraphWorker, own_worker
+from ..baselines.graph_methods import VARIABLE, GraphWorker, own_worker
 from ..cells import Cell, Cells
 from ..results import FOLDER, arguments, as_they_end, machine, positive
 
-FIRST_SEED = 10
+FIRST_SEED, WALK_SEED = 10, 100
 SACHS = {"table": "Sachs and others (2005)"}
 CONSENSUS = (
     "praf>pmek pmek>p44/42 plcg>PIP2 plcg>PIP3 PIP3>PIP2 p44/42>pakts473 PKA>praf PKA>pmek "
@@ -103,6 +106,22 @@ def simulate(seed: int, kind: str, graph: str, nodes: int, rows: int) -> tuple[A
     return dag, table
 
 
+def bundled(name: str, rows: int, seed: int) -> tuple[Any, Any]:
+    """The DAG and rows of a network that pgmpy bundles; from a file of VFG_NETWORKS if given."""
+    file = Path(os.environ.get("VFG_NETWORKS", "")) / f"{name}-{seed}.npz"
+    if file.is_file():
+        with np.load(file) as found:
+            return found["dag"], found["table"]
+    answer = own_worker().ask("network", limit=600.0, model=name, rows=rows, seed=seed)
+    table = answer["table"]
+    if np.issubdtype(table.dtype, np.floating):
+        table = (table - table.mean(0)) / table.std(0)
+    if "VFG_NETWORKS" in os.environ:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(file, dag=answer["dag"], table=table)
+    return answer["dag"], table
+
+
 def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
     """Missing cells: anywhere (MCAR), or where one of the first columns is large (MAR)."""
     generator = np.random.default_rng(1000 + seed)
@@ -119,8 +138,17 @@ def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
 
 def ours(table: Any, **options: Any) -> Any:
     names = [f"x{k}" for k in range(table.shape[1])]
-    learned = vfg.learn_graph(dict(zip(names, table.T, strict=True)), **options)
-    return equivalence_class(edge_matrix(names, learned.edges))
+    columns: dict[str, Any] = dict(zip(names, table.T, strict=True))
+    if (np.nan_to_num(table) == np.round(np.nan_to_num(table))).all():  # codes of categories
+        columns = {k: [None if x != x else f"c{x:g}" for x in v] for k, v in columns.items()}
+    return stated_class(names, vfg.learn_graph(columns, **options))
+
+
+def stated_class(names: Sequence[str], learned: vfg.LearnedGraph) -> Any:
+    """The class of a learned graph, with the arrows that it says are known."""
+    found = equivalence_class(edge_matrix(names, learned.edges))
+    unknown = found & ~found.T & ~edge_matrix(names, learned.directed)
+    return found | unknown.T
 
 
 def with_covariance(table: Any) -> Any:
@@ -158,6 +186,12 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "vfg": ours,
     "vfg, linear": lambda table: ours(table, nonlinear=False),
 }
+WALKS = {
+    f"walk {weight:g} {support:g}": {"WEIGHT": weight, "SUPPORT": support}
+    for weight in (1.0, 0.7, 0.5, 0.3)
+    for support in (0.5, 0.8, 0.9)
+}
+"""Constants of `vfg.structure.learning` that are compared on the group "walks"."""
 LEARNERS = {
     "GES": with_covariance,
     "DAGMA": with_covariance,
@@ -177,11 +211,14 @@ def methods() -> list[str]:
     return [*REFERENCES, *OURS, *others, "MVPC"]
 
 
-def learn(worker: GraphWorker, method: str, table: Any, gaps: Any) -> tuple[Any, float]:
+def learn(method: str, table: Any, gaps: Any) -> tuple[Any, float]:
     """The equivalence class that a method finds, and its processor seconds."""
     begun = time.process_time()
     if method in OURS:
         return OURS[method](gaps), time.process_time() - begun
+    if method in WALKS:
+        with patch.multiple("vfg.structure.learning", **WALKS[method]):
+            return ours(gaps), time.process_time() - begun
     if method == "vfg, complete":
         return ours(table), time.process_time() - begun
     name, _, way = method.partition(" on ")
@@ -193,15 +230,15 @@ def learn(worker: GraphWorker, method: str, table: Any, gaps: Any) -> tuple[Any,
     else:
         given = gaps
     own = time.process_time() - begun
-    answer = worker.ask(name, table=given)
+    answer = own_worker().ask(name, table=given)
     found = answer["found"]
     return equivalence_class(found) if answer.get("is_dag") else found, own + answer["seconds"]
 
 
-def measure(worker: GraphWorker, method: str, dag: Any, table: Any, gaps: Any) -> Cell:
+def measure(method: str, dag: Any, table: Any, gaps: Any) -> Cell:
     """Distances to the truth and processor seconds; the error of a method that fails."""
     try:
-        found, seconds = learn(worker, method, table, gaps)
+        found, seconds = learn(method, table, gaps)
     except (ValueError, RuntimeError, np.linalg.LinAlgError) as error:
         return {"error": str(error)}
     truth = equivalence_class(dag)
@@ -238,7 +275,31 @@ LARGE = [
     for graph in ("er", "scale-free")
     for kind in ("linear", "additive")
 ]
-GROUPS = {"main": (MAIN, 5), "small": (SMALL, 5), "more": (MORE, 5), "large": (LARGE, 2)}
+COMPARED = [
+    (kind, graph, 20, 1000, 0.3, "MCAR")
+    for graph in ("er", "scale-free")
+    for kind in ("linear", "additive")
+]
+BUNDLED = [
+    (name, "pgmpy", nodes, 1000, 0.3, "MCAR")
+    for name, nodes in (
+        ("ecoli70", 46),
+        ("magic-niab", 44),
+        ("magic-irri", 64),
+        ("arth150", 107),
+        ("asia", 8),
+        ("child", 20),
+    )
+]
+"""Networks that pgmpy bundles: four Gaussian ones, then two discrete ones."""
+GROUPS = {
+    "main": (MAIN, 5),
+    "small": (SMALL, 5),
+    "more": (MORE, 5),
+    "large": (LARGE, 2),
+    "networks": (BUNDLED, 2),
+    "walks": (COMPARED, 5),
+}
 """Settings and how many seeds each has."""
 SLOW = ("DirectLiNGAM", "DAGMA", "NOTEARS")
 """Baselines that are run after all others, and not on graphs of 50 nodes, where each takes
@@ -246,15 +307,16 @@ minutes."""
 
 
 def tasks(
-    seeds: int, groups: Sequence[str], wanted: Sequence[str]
+    seeds: Sequence[int], groups: Sequence[str], wanted: Sequence[str]
 ) -> list[tuple[tuple[Any, ...], int, str]]:
     """Settings, seeds and methods: first seeds first, and of these fast methods."""
     found = [
-        (setting, FIRST_SEED + k, method)
-        for settings, most in map(GROUPS.__getitem__, groups)
+        (setting, (WALK_SEED if group == "walks" else FIRST_SEED) + k, method)
+        for group, (settings, most) in ((name, GROUPS[name]) for name in groups)
         for setting in settings
-        for k in range(min(most, seeds))
-        for method in methods_of(setting)
+        for k in seeds
+        if k < most
+        for method in (WALKS if group == "walks" else methods_of(setting))
         if method.startswith(tuple(wanted))
     ]
 
@@ -279,7 +341,8 @@ def methods_of(setting: tuple[Any, ...]) -> list[str]:
 
 def tables(setting: tuple[Any, ...], seed: int) -> tuple[Any, Any, Any]:
     """A DAG, a table, and the table with missing cells."""
-    dag, table = simulate(seed, *setting[:4])
+    kind, graph, _, rows = setting[:4]
+    dag, table = bundled(kind, rows, seed) if graph == "pgmpy" else simulate(seed, *setting[:4])
     return dag, table, hide(table, setting[4], setting[5], seed)
 
 
@@ -289,8 +352,7 @@ def key_of(setting: tuple[Any, ...], seed: int, method: str) -> Cell:
 
 def measure_task(setting: tuple[Any, ...], seed: int, method: str) -> tuple[Cell, Cell]:
     """The key of a cell, and what was measured."""
-    found = measure(own_worker(), method, *tables(setting, seed))
-    return key_of(setting, seed, method), found
+    return key_of(setting, seed, method), measure(method, *tables(setting, seed))
 
 
 def run(
@@ -314,10 +376,12 @@ def summarise(cells: Cells) -> list[dict[str, Any]]:
                 for cell in cells.known.values()
                 if all(cell["key"].get(k) == v for k, v in described.items())
             ]
+            by_method: dict[str, list[Any]] = {}
+            names = WALKS if group == "walks" else methods_of(setting)
+            own = [cell for cell in own if cell["key"]["method"] in names]
             if not own:
                 continue
-            by_method: dict[str, list[Any]] = {}
-            for method in methods_of(setting):
+            for method in names:
                 chosen = [cell for cell in own if cell["key"]["method"] == method]
                 chosen.sort(key=lambda cell: cell["key"]["seed"])
                 by_method[method] = [
@@ -394,16 +458,17 @@ def main() -> None:
         __doc__,
         jobs={"type": positive, "default": 1, "help": "processes, of one thread each"},
         seconds={"type": float, "default": float("inf"), "help": "after which no cell is begun"},
+        skip={"type": int, "default": 0, "help": "how many of the first seeds are left out"},
         groups={"nargs": "+", "default": list(GROUPS), "choices": GROUPS},
         methods={"nargs": "+", "default": [""], "help": "how their names begin"},
     )
     folder = chosen.output or FOLDER / "cells"
     cells = Cells(None if chosen.quick else folder / "structure.jsonl")
-    if cells.get(SACHS) is None:
+    if cells.get(SACHS) is None and VARIABLE in os.environ:
         cells.add(SACHS, {**sachs(), "machine": machine()})
     run(
         cells,
-        tasks(chosen.seeds or 5, chosen.groups, chosen.methods),
+        tasks(range(chosen.skip, chosen.seeds or 5), chosen.groups, chosen.methods),
         chosen.jobs,
         120.0 if chosen.quick else chosen.seconds,
     )
@@ -413,10 +478,10 @@ def main() -> None:
         "structure",
         {
             "seconds": round(seconds, 1),  # of all runs, of the processor
-            "machine": found["machine"],
-            "sachs": {form: found[form] for form in ("raw", "logarithms")},
+            "machine": found.get("machine", machine()),
+            "sachs": {form: found.get(form, {}) for form in ("raw", "logarithms")},
             "settings": summarise(cells),
-            "planned": len(tasks(5, list(GROUPS), [""])),
+            "planned": len(tasks(range(5), list(GROUPS), [""])),
             "errors": errors(cells),
             "not_run": not_run(cells),
         },

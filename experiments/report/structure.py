@@ -119,7 +119,7 @@ def interventions(found: Found) -> str:
         for system, runs in systems.items()
     }
     lines = [[name, *(_spread(errors[system][name], 3) for system in systems)] for name in methods]
-    baselines = [name for name in methods if not name.startswith("vfg")]
+    baselines = [name for name in methods if not name.startswith(("vfg", "bound"))]
     ratios = []
     for name in (name for name in methods if name.startswith("vfg")):
         shares = [

@@ -1,11 +1,15 @@
 """Scores against direct regressions, searches against all DAGs of four nodes."""
 
+from collections import Counter
+from itertools import permutations
+
 import numpy as np
 import pytest
 from structure.test_pdag import all_dags, signature
 
-from vfg.structure.scores import Features, MomentScore, pair_penalties
-from vfg.structure.search import Families, remove_edges, search_order
+from vfg.structure.pdag import topological_order
+from vfg.structure.scores import Features, MomentScore, pair_information, pair_penalties
+from vfg.structure.search import Families, graph_of_order, sample_orders, search_order
 
 ROWS, NODES = 300, 4
 
@@ -129,17 +133,74 @@ def test_missing_cells_make_an_edge_cost_more():
     assert half[0, 1] > full[0, 1]
 
 
+def free_families(score, nodes=NODES):
+    return Families(score, ~np.eye(nodes, dtype=bool), np.zeros((nodes, nodes), dtype=bool))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_search_finds_the_best_of_all_dags(seed):
     score = linear_score(simulate(seed))
-    none = np.zeros((NODES, NODES), dtype=bool)
-    families = Families(score, ~np.eye(NODES, dtype=bool), none)
+    families = free_families(score)
     orders = [np.random.default_rng(start).permutation(NODES) for start in range(3)]
     dag, value = max((search_order(families, order) for order in orders), key=lambda pair: pair[1])
-    dag = remove_edges(families, dag, none)
     best = max(total(score, other) for other in all_dags(NODES))
     assert value <= best + 1e-9
     assert total(score, dag) == pytest.approx(best, abs=1e-2)
+
+
+def test_orders_are_drawn_in_proportion_to_their_scores():
+    score = linear_score(simulate(2, rows=40))
+    families = free_families(score)
+    orders = list(permutations(range(NODES)))
+    scores = np.array([total(score, graph_of_order(families, order)) for order in orders])
+    expected = np.exp(0.5 * (scores - scores.max()))
+    expected /= expected.sum()
+    drawn = Counter(
+        tuple(order)
+        for order in sample_orders(families, range(NODES), 3000, 0.5, np.random.default_rng(0))
+    )
+    found = np.array([drawn[order] for order in orders]) / 3000
+    assert expected.max() < 0.5  # so that the draws have something to show
+    assert np.abs(found - expected).sum() / 2 < 0.06
+
+
+def test_a_walk_reaches_the_best_graph_of_a_hub():
+    generator = np.random.default_rng(4)
+    nodes = 8
+    table = generator.normal(size=(600, nodes))
+    for child in range(1, nodes):
+        table[:, child] += generator.choice([-1, 1]) * generator.uniform(0.5, 1.5) * table[:, 0]
+        if child > 1:
+            table[:, child] += 0.8 * table[:, child - 1]
+    table = (table - table.mean(0)) / table.std(0)
+    score = linear_score(table)
+    families = free_families(score, nodes)
+    starts = [np.random.default_rng(start).permutation(nodes) for start in range(20)]
+    best = max(search_order(families, order)[1] for order in starts)
+    walk = sample_orders(families, range(nodes), 60, 0.5, np.random.default_rng(0))
+    reached = max(search_order(families, order)[1] for order in list(walk)[::10])
+    assert reached == pytest.approx(best, abs=1e-6)
+
+
+def test_samples_keep_to_what_is_required_and_allowed():
+    score = linear_score(simulate(1))
+    required, allowed = np.zeros((2, NODES, NODES), dtype=bool)
+    required[3, 0] = True
+    allowed[:] = ~np.eye(NODES, dtype=bool)
+    allowed[0, 3] = allowed[1, 2] = False
+    families = Families(score, allowed, required)
+    start = topological_order(search_order(families, [3, 0, 1, 2])[0])
+    for order in sample_orders(families, start, 50, 0.1, np.random.default_rng(0)):
+        dag = graph_of_order(families, order)
+        assert dag[3, 0]
+        assert not (dag & ~allowed).any()
+
+
+def test_information_falls_with_missing_cells():
+    seen = np.ones((100, 3), dtype=bool)
+    assert pair_information(seen, [0, 1, 2]) == pytest.approx(1.0)
+    seen[:50, 0] = False
+    assert pair_information(seen, [0, 1, 2]) == pytest.approx((1 + 2 * 0.5**1.25) / 3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,12 +216,3 @@ def test_search_keeps_to_what_is_required_and_allowed(seed):
     assert not (dag & ~allowed).any()
     fitting = [d for d in all_dags(NODES) if d[3, 0] and not (d & ~allowed).any()]
     assert value == pytest.approx(max(total(score, other) for other in fitting), abs=1e-2)
-
-
-def test_backward_search_removes_what_does_not_help():
-    table = simulate(5)
-    score = linear_score(table)
-    families = Families(score, ~np.eye(NODES, dtype=bool), np.zeros((NODES, NODES), dtype=bool))
-    full = np.triu(np.ones((NODES, NODES), dtype=bool), 1)
-    smaller = remove_edges(families, full, np.zeros_like(full))
-    assert total(score, smaller) > total(score, full)

@@ -279,7 +279,24 @@ def pair_penalties(observed: Mask, variables: Sequence[int], factor: float = 1.0
         variables: one column of every variable.
         factor: of all penalties.
     """
-    seen = observed[:, variables].astype(np.float64)
-    common = len(seen) * (np.maximum(seen.T @ seen, 2.0) / len(seen)) ** 1.25
+    common = _complete_rows(observed, variables)
     nats: Array = 0.5 * (np.log(common) + np.log(len(variables)))
-    return factor * nats * len(seen) / common
+    return factor * nats * len(observed) / common
+
+
+def pair_information(observed: Mask, variables: Sequence[int]) -> float:
+    r"""The mean of $m_{yp} / n$ over all pairs: what a nat of a score of all rows is worth.
+
+    Args:
+        observed: which cells are observed, `(rows, columns)`.
+        variables: one column of every variable.
+    """
+    shares = _complete_rows(observed, variables) / len(observed)
+    return float(shares[~np.eye(len(shares), dtype=bool)].mean())
+
+
+def _complete_rows(observed: Mask, variables: Sequence[int]) -> Array:
+    """How many complete rows would tell as much about each pair, m of `pair_penalties`."""
+    seen = observed[:, variables].astype(np.float64)
+    rows: Array = len(seen) * (np.maximum(seen.T @ seen, 2.0) / len(seen)) ** 1.25
+    return rows

@@ -1,21 +1,17 @@
-"""Search for the directed acyclic graph with the best score: by order, then backwards by class."""
+"""Search for directed acyclic graphs: the best by order, then others that fit about as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Protocol
 
 import numpy as np
 
-from vfg.structure.pdag import equivalence_class, extend
 from vfg.tables.cells import Array, Mask
 
 LEAST_GAIN = 1e-9
 """What a step must gain, so that rounding never makes the search go in circles."""
-LARGEST_SUBSET = 6
-"""Undirected neighbours of an edge up to which all subsets are tried when it is removed."""
 
 
 class Score(Protocol):
@@ -115,12 +111,47 @@ def search_order(
             tick()
             if score > total + LEAST_GAIN or (np.isneginf(total) and score > total):
                 order, total, improved = moved, score, True
+    return graph_of_order(families, order), total
+
+
+def graph_of_order(families: Families, order: Sequence[int]) -> Mask:
+    """The DAG in which every node has its best parents among those that precede it."""
     dag = np.zeros_like(families.allowed)
     before = 0
     for node in order:
         dag[list(families.best(node, before)[0]), node] = True
         before |= 1 << node
-    return dag, total
+    return dag
+
+
+def sample_orders(
+    families: Families,
+    order: Sequence[int],
+    sweeps: int,
+    weight: float,
+    generator: np.random.Generator,
+) -> Iterator[list[int]]:
+    """Orders drawn in proportion to the exponential of their scores, one after every sweep.
+
+    A sweep takes the nodes in random order and draws a place for each, given the order of the
+    others (Gibbs sampling).
+
+    Args:
+        families: the best parents of every node.
+        order: where the walk begins; its score must be finite.
+        sweeps: how many orders are drawn.
+        weight: factor of all scores; below 1 the draws are more diverse.
+        generator: of the draws.
+    """
+    order = [int(node) for node in order]
+    for _ in range(sweeps):
+        for node in generator.permutation(len(order)).tolist():
+            others, scores = _scores_of_places(families, order, node)
+            shares = np.exp(weight * (scores - scores.max())).cumsum()
+            level = generator.random() * shares[-1]
+            place = int(np.searchsorted(shares, level, side="right"))
+            order = [*others[:place], node, *others[place:]]
+        yield order
 
 
 def _score_of_order(families: Families, order: Sequence[int]) -> float:
@@ -133,6 +164,15 @@ def _score_of_order(families: Families, order: Sequence[int]) -> float:
 
 def _best_place(families: Families, order: list[int], node: int) -> tuple[list[int], float]:
     """The order with a node at its best place, and the score."""
+    others, scores = _scores_of_places(families, order, node)
+    place = int(np.argmax(scores))
+    return [*others[:place], node, *others[place:]], float(scores[place])
+
+
+def _scores_of_places(
+    families: Families, order: Sequence[int], node: int
+) -> tuple[list[int], Array]:
+    """The order of the other nodes, and the score of the order with a node at each place."""
     others = [k for k in order if k != node]
     own, bit, before = [], 1 << node, 0
     without, along = [0.0], [0.0]  # sums over the first others, without and with the node before
@@ -143,10 +183,7 @@ def _best_place(families: Families, order: list[int], node: int) -> tuple[list[i
         before |= 1 << other
     own.append(families.best(node, before)[1])
     with np.errstate(invalid="ignore"):
-        after = _tail_sums(along)
-        scores = np.array(without) + np.array(own) + after
-    place = int(np.argmax(scores))
-    return [*others[:place], node, *others[place:]], float(scores[place])
+        return others, np.array(without) + np.array(own) + _tail_sums(along)
 
 
 def _tail_sums(sums: list[float]) -> Array:
@@ -156,51 +193,3 @@ def _tail_sums(sums: list[float]) -> Array:
         finite = np.isfinite(sums)
         steps = np.where(finite[1:], np.diff(np.where(finite, sums, 0.0)), -np.inf)
     return np.concatenate([np.cumsum(steps[::-1])[::-1], [0.0]])
-
-
-def remove_edges(families: Families, dag: Mask, known: Mask) -> Mask:
-    """Backward equivalence search: remove edges of the class while the score rises.
-
-    The removal that gains most is made first. An edge x -> y or x - y may go together with
-    directing the edges from y and x to a set H of common neighbours, if the others among these form
-    a clique (Chickering 2002).
-    """
-    pdag = equivalence_class(dag, known)
-    while True:
-        best: tuple[float, Mask] | None = None
-        for x, y in np.argwhere(pdag):
-            for gain, smaller in _removals(families, pdag, int(x), int(y)):
-                if gain > LEAST_GAIN and (best is None or gain > best[0]):
-                    dag_of = extend(smaller)
-                    if dag_of is not None and not (dag_of & ~families.allowed).any():
-                        best = gain, dag_of
-        if best is None:
-            result = extend(pdag)
-            return dag if result is None else result
-        dag = best[1]
-        pdag = equivalence_class(dag, known)
-
-
-def _removals(families: Families, pdag: Mask, x: int, y: int) -> list[tuple[float, Mask]]:
-    """Gains of the valid removals of an edge x -> y or x - y, and the graphs that they lead to."""
-    if x in families.required[y] or y in families.required[x]:
-        return []
-    adjacent, undirected = pdag | pdag.T, pdag & pdag.T
-    common = [int(k) for k in np.flatnonzero(undirected[y] & adjacent[x])]
-    parents = np.flatnonzero(pdag[:, y] & ~pdag[y]).tolist()
-    result = []
-    for size in range(min(len(common), LARGEST_SUBSET) + 1):
-        for headed in combinations(common, size):
-            rest = [k for k in common if k not in headed]
-            if any(not adjacent[a, b] for a, b in combinations(rest, 2)):
-                continue
-            given = sorted({*rest, *parents} - {x})
-            gain = families.of(y, tuple(given)) - families.of(y, tuple(sorted([*given, x])))
-            smaller = pdag.copy()
-            smaller[x, y] = smaller[y, x] = False
-            for k in headed:
-                smaller[k, y] = False
-                if undirected[x, k]:
-                    smaller[k, x] = False
-            result.append((float(gain), smaller))
-    return result
