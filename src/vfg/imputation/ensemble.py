@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.extrapolation import beyond_range, linear_share
+from vfg.imputation.calibration import width_factors
+from vfg.imputation.extrapolation import OVERSHOOT, beyond_range, far_factors, linear_share
 from vfg.imputation.limits import squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
@@ -25,6 +26,7 @@ from vfg.imputation.relations import (
 )
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
+    GOLDEN,
     KINDS,
     Parts,
     Stacking,
@@ -55,6 +57,11 @@ DRAWING_SEEDS = 1009
 DEVIATION_DRAWS = 60
 """Draws that tell the deviation of an entry, on which their width depends."""
 
+OPTIONAL = (
+    "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
+    "linear_errors",
+)  # fmt: skip
+"""Numbers of a stacking that files of earlier versions lack."""
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
 BEYOND, DISTANCES = "beyond", "distances"
@@ -138,6 +145,8 @@ class Ensemble(CachedModule):
     drawing: Tensor | None
     set_thresholds: Tensor | None
     sharpness: Tensor | None
+    widths: Tensor | None
+    linear_errors: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -165,7 +174,7 @@ class Ensemble(CachedModule):
         combination = parts.combination or Stacking.of_members(columns)
         for name in ("weights", "factors", "spread", "reach"):
             getattr(self, name).copy_(getattr(combination, name))
-        for name in ("pooling", "departures", "drawing", "sharpness", "trust", "usual_distance"):
+        for name in OPTIONAL:
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("following", parts.following)
         self.register_buffer("slopes", parts.mechanism.slopes)
@@ -259,7 +268,27 @@ class Ensemble(CachedModule):
         stacked = self.stacked(values, observed, expected)
         moved = torch.where(observed, values, self.towards_linear(stacked, expected))
         draws = draws + (moved - stacked)
-        return self.draws_with_trees(draws, moved, means, observed)
+        draws = self.draws_with_trees(draws, moved, means, observed)
+        return self.draws_far_out(draws, means, expected)
+
+    def draws_far_out(self, draws: Tensor, means: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Draws about means, wider in rows unlike the fitted ones, which reach to the linear model.
+
+        As they are in models of earlier versions.
+        """
+        if self.linear_errors is None or self.usual_distance is None or DISTANCES not in expected:
+            return draws
+        distances, usual = expected[DISTANCES], self.usual_distance
+        variances = (draws[:DEVIATION_DRAWS] - means).square().mean(0)
+        factors = far_factors(variances, distances, usual, self.linear_errors)
+        draws = torch.where(distances > usual, means + factors * (draws - means), draws)
+        if self.following is None or self.trust is None:
+            return draws
+        linear = expected["linear"] + expected[BEYOND]
+        cut = linear - self.within_widest_range(linear)
+        steps = (0.5 + torch.arange(len(draws)).to(draws) * GOLDEN) % 1.0
+        reached = OVERSHOOT * linear_share(distances, usual, self.trust) * cut
+        return draws + steps[:, None, None] * reached
 
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
@@ -268,6 +297,8 @@ class Ensemble(CachedModule):
         if self.forest is None:
             return draws
         scale = 1.0 - self.forest.trust(observed) * (1.0 - self.forest.spread)
+        if self.widths is not None:
+            scale = torch.where(self.widths[0].isnan(), scale, 1.0)  # those count trees
         uses_trees = (self.forest.weights > 0.0) & ~observed
         return torch.where(uses_trees, means + scale * (draws - stacked), draws)
 
@@ -443,8 +474,19 @@ class Ensemble(CachedModule):
         apart = drawn - pooled
         if self.sharpness is not None:
             deviations = mean_in_order(apart[:DEVIATION_DRAWS].square()).sqrt()
-            apart = apart * sharpen(deviations, self.sharpness)
-        return self.stacked_means(expected) + self.spread * apart
+            apart = apart * self._factors_of_draws(deviations)
+        else:
+            apart = self.spread * apart
+        return self.stacked_means(expected) + apart
+
+    def _factors_of_draws(self, deviations: Tensor) -> Tensor:
+        """What draws are multiplied by, from the deviations of those of the parts."""
+        assert self.sharpness is not None
+        plain = self.spread * sharpen(deviations, self.sharpness)
+        if self.widths is None:
+            return plain
+        factors = width_factors(deviations, self.widths)
+        return torch.where(self.widths[0].isnan(), plain, factors)
 
     def draws_made(self, number: int) -> int:
         """How many draws parts make for a number of draws: enough to know how wide they are."""

@@ -15,7 +15,13 @@ far the cells of a column follow their linear prediction at this end of its rang
 $b$ of cells on what the linear model predicts from the rest of their rows, among the outermost
 predictions, shrunk to 1 by its standard error: $g = b + (1 - b) s_b^2 / (s_b^2 + \sigma^2)$,
 between 0 and 1. A slope below one half is none: the relation bends, or the column has an end there.
-Cells are filled at most one width of the observed range beyond it, within their bounds.
+Cells are filled at most some widths of the observed range beyond it, within their bounds: one, or
+more where the slope is known to be 1, $0.1 / \sqrt{s_b^2 + (1 - b)^2}$ up to ten. Draws of cells
+whose linear prediction lies further out reach up to it.
+
+Errors of rows unlike the fitted ones are larger, too. With $x = (d - d_0)_+$ the draws of a cell
+have the variance $\sigma^2 + 3 v x / (x + 2)$, where $v$ is the mean squared error of the linear
+model at held-out cells of the column.
 
 Where row mixtures have no say, as in the linear model alone, a cell is filled with $S + g e$.
 """
@@ -49,8 +55,15 @@ most rows lie, fills had a quarter of the error of those within the range; with 
 LEAST = 0.5
 """Slopes below this count as 0, so that bounded columns keep their ends."""
 WIDTHS = 1.0
-"""How far beyond the observed range cells are filled, in widths of it: half of it cost up to 50 %
-on two of the tables above."""
+"""How far beyond the observed range cells are filled at least, in widths of it: half of it cost up
+to 50 % on two of the tables above."""
+EVIDENCE, MOST_WIDTHS = 0.1, 10.0
+"""How uncertain a slope may be for one width, and the most widths."""
+FAR_ERROR, FAR = 3.0, 2.0
+"""The variance that draws far out gain, in squared errors of the linear model, and the distance
+beyond d_0 at which they gain half of it."""
+OVERSHOOT = 1.2
+"""How far draws reach of the way to a linear prediction beyond what is filled."""
 ROWS = 1000
 """The most rows that slopes are estimated from."""
 NUMBERS = 2**22
@@ -72,6 +85,22 @@ def linear_share(distances: Tensor, usual: Tensor, trust: Tensor) -> Tensor:
     return beyond / (beyond + trust)
 
 
+def far_factors(
+    variances: Tensor, distances: Tensor, usual: Tensor, linear_errors: Tensor
+) -> Tensor:
+    """What widens draws of some `variances` `(rows, columns)` in rows unlike the fitted ones.
+
+    Example:
+        >>> distances = torch.tensor([[0.7], [3.0]])
+        >>> far_factors(torch.ones(2, 1), distances, torch.tensor(1.0), torch.tensor([2.0]))
+        tensor([[1.],
+                [2.]])
+    """
+    beyond = (distances - usual).clamp(min=0.0)
+    added = FAR_ERROR * linear_errors * beyond / (beyond + FAR)
+    return (1.0 + added / variances.clamp(min=1e-12)).sqrt()
+
+
 def beyond_range(means: Tensor, inner: Tensor, following: Tensor) -> Tensor:
     """The part of what clipping cut off that is followed: $g e$; `following` is `(2, columns)`."""
     cut = means - inner
@@ -86,14 +115,17 @@ def fit_following(
     unordered: Tensor,
     weights: Tensor | None = None,
     seed: int = 0,
-) -> Tensor:
-    """How far cells follow the linear model at the ends of their columns, g, `(2, columns)`."""
+) -> tuple[Tensor, Tensor]:
+    """How far cells follow the linear model at the ends of their columns, g, `(2, columns)`.
+
+    Also for how many widths of their range they do.
+    """
     most = min(ROWS, max(2 * FEWEST, NUMBERS // values.shape[1] ** 2))
     rows = draw_rows(observed.any(1), most, seed)
     cells, known = values[rows].double(), observed[rows]
     often = torch.ones(len(rows)).double() if weights is None else weights[rows].double()
     predicted = predict_from_others(linear, cells, known)
-    following = torch.zeros(2, values.shape[1], dtype=torch.float64)
+    following, widths = torch.zeros(2, 2, values.shape[1], dtype=torch.float64)
     for column in (~unordered).nonzero()[:, 0].tolist():
         own = known[:, column] & (often > 0.0)
         x, y, w = predicted[own, column], cells[own, column], often[own]
@@ -101,28 +133,50 @@ def fit_following(
             number = max(FEWEST, round(OUTERMOST * len(x)))
             order = x.argsort(stable=True)
             for side, some in enumerate((order[:number], order[-number:])):
-                following[side, column] = shrunk_slope(x[some], y[some], w[some])
-    return following
+                slope, variance = end_slope(x[some], y[some], w[some])
+                following[side, column] = shrunk_slope(slope, variance)
+                widths[side, column] = followed_widths(slope, variance)
+    return following, widths
 
 
-def shrunk_slope(x: Tensor, y: Tensor, weights: Tensor) -> float:
-    """The slope of y on x, nearer to 1 the less certain it is; 0 below `LEAST`, at most 1.
+def followed_widths(slope: float, variance: float) -> float:
+    """For how many widths of its range a column follows its linear prediction.
+
+    Example:
+        >>> followed_widths(1.0, 0.02**2), followed_widths(0.8, 0.0)
+        (5.0, 1.0)
+    """
+    uncertain = math.sqrt(variance + (1.0 - slope) ** 2)
+    return min(max(EVIDENCE / max(uncertain, 1e-9), WIDTHS), MOST_WIDTHS)
+
+
+def shrunk_slope(slope: float, variance: float) -> float:
+    """A slope nearer to 1 the less certain it is; 0 below `LEAST`, at most 1.
+
+    Example:
+        >>> shrunk_slope(2.0, 0.0), shrunk_slope(0.1, 0.0), round(shrunk_slope(0.6, 0.04), 3)
+        (1.0, 0.0, 0.8)
+    """
+    shrunk = slope + (1.0 - slope) * variance / (variance + PRIOR**2)
+    return min(shrunk, 1.0) if shrunk >= LEAST else 0.0
+
+
+def end_slope(x: Tensor, y: Tensor, weights: Tensor) -> tuple[float, float]:
+    """The slope of y on x, and its squared standard error.
 
     Example:
         >>> x = torch.linspace(0.0, 1.0, 11)
-        >>> [shrunk_slope(x, slope * x, torch.ones(11)) for slope in (2.0, 0.1)]
-        [1.0, 0.0]
+        >>> [round(number, 3) for number in end_slope(x, 2.0 * x, torch.ones(11))]
+        [2.0, 0.0]
     """
     share = weights / weights.sum()
     left, right = x - share @ x, y - share @ y
     square = float(share @ left.square())
     if square < 1e-12:
-        return 1.0
+        return 1.0, 1.0
     slope = float(share @ (left * right)) / square
     rest = float(share @ (right - slope * left).square())
-    variance = rest / square / (len(x) - 2)
-    shrunk = slope + (1.0 - slope) * variance / (variance + PRIOR**2)
-    return min(shrunk, 1.0) if shrunk >= LEAST else 0.0
+    return slope, rest / square / (len(x) - 2)
 
 
 def predict_from_others(linear: GaussianVFG, values: Tensor, observed: Tensor) -> Tensor:
@@ -147,15 +201,15 @@ def predict_from_others(linear: GaussianVFG, values: Tensor, observed: Tensor) -
     return (left - change + offsets) * scale + location
 
 
-def furthest_ends(following: Tensor, observed_range: Tensor) -> Tensor:
+def furthest_ends(following: Tensor, widths: Tensor, observed_range: Tensor) -> Tensor:
     """The ends `(2, columns)` of what is filled; nan where that is the observed range.
 
     Example:
-        >>> ends = furthest_ends(torch.tensor([[0.0], [1.0]]), torch.tensor([[-1.0], [3.0]]))
-        >>> ends.tolist()
+        >>> following, observed = torch.tensor([[0.0], [1.0]]), torch.tensor([[-1.0], [3.0]])
+        >>> furthest_ends(following, torch.ones(2, 1), observed).tolist()
         [[nan], [7.0]]
     """
-    width = WIDTHS * (observed_range[1] - observed_range[0])
+    width = widths * (observed_range[1] - observed_range[0])
     ends = observed_range + width * torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     return torch.where(following > 0.0, ends, math.nan)
 

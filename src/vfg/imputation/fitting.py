@@ -21,6 +21,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import exact_means, mean_function
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
+from vfg.imputation.calibration import calibrate_draws
 from vfg.imputation.categories import (
     CategoryColumn,
     category_columns,
@@ -59,7 +60,7 @@ from vfg.imputation.stacking import (
     observed_range,
 )
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
-from vfg.imputation.trees import HeldOutRows, TreeTable, fit_weights, grow_forest
+from vfg.imputation.trees import HeldOutRows, TreeTable, Unseen, fit_weights, grow_forest
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.categorical import category_indices
@@ -219,8 +220,8 @@ def _fit_to_matrix(
             mechanism, following = replace(mechanism, reach=reach), None
             if mechanism.slopes is None:
                 table = values, observed, unordered
-                following = fit_following(linear, *table, weights, settings.seed)
-                ends = furthest_ends(following, observed_range(values, observed))
+                following, widths = fit_following(linear, *table, weights, settings.seed)
+                ends = furthest_ends(following, widths, observed_range(values, observed))
                 mechanism = replace(mechanism, reach=ends)
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
@@ -277,10 +278,15 @@ def _fit_second_stage(
 ) -> None:
     """Fit what builds on the stacked parts: trees, few-valued columns, sets of categories."""
     values, observed, weights = matrix
-    held_out = held_out_rows(parts, categories, labels)
+    held_out, unseen = held_out_rows(parts, categories, labels), None
     if trees:
         cells = values, observed, labels.places
-        held_out = _add_forest(parts, graph, cells, categories, trees, seed, held_out, weights)
+        held_out, unseen = _add_forest(
+            parts, graph, cells, categories, trees, seed, held_out, weights
+        )
+    ordered = torch.ones(values.shape[1], dtype=torch.bool)
+    ordered[[place for column in categories for place in column.places]] = False
+    parts.combination = calibrate_draws(parts, unseen, ordered, len(values), seed)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
@@ -308,8 +314,11 @@ def _add_forest(
     seed: int,
     held_out: list[HeldOutRows],
     weights: Tensor | None,
-) -> list[HeldOutRows]:
-    """Grow and weigh trees on values, mask and categories; what held-out rows are expected then."""
+) -> tuple[list[HeldOutRows], Unseen | None]:
+    """Grow and weigh trees on values, mask and categories.
+
+    Returned are what held-out rows are expected then, and what did not see which rows.
+    """
     values, observed, places = matrix
     chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, seed)
     x, seen = values[chosen], observed[chosen]
@@ -319,7 +328,7 @@ def _add_forest(
     linear = None if parts.linear is None else mean_function(parts.linear)
     grown = grow_forest(TreeTable(list(graph.sections.values()), *cells, linear), trees, seed)
     if grown is None:
-        return held_out
+        return held_out, None
     parts.forest, unseen = grown
     everywhere = {k: torch.ones(len(values), own.shape[1]) for k, own in unseen.trees.items()}
     for k, own in unseen.trees.items():
@@ -328,7 +337,7 @@ def _add_forest(
     folds[chosen] = unseen.folds
     frequencies = [column.frequencies for column in categories]
     unseen = unseen._replace(trees=everywhere, folds=folds)
-    return fit_weights(parts.forest, unseen, held_out, frequencies)
+    return fit_weights(parts.forest, unseen, held_out, frequencies), unseen
 
 
 @torch.no_grad()

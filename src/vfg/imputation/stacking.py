@@ -92,22 +92,16 @@ then has a standard error of 0.07."""
 TRUST_PRIOR = 20.0
 """Weight of all columns in what one column says about the linear model, in cells of the usual
 error: about as many as small tables have held-out cells of a column."""
+NORMAL_MEDIAN = 0.4549
+"""The median of the square of a standard Normal variable."""
 LEAST_USE = 0.1
 """By which share a noisy relation must reduce squared errors, so that none is used by chance."""
 LEAST_DEVIATION = 1e-6
 """Deviations below this count as 0."""
-SHARPNESS = tuple(0.1 * step for step in range(2, 11))
-"""Values of the sharpness among which held-out cells choose; see `sharpen`."""
 WIDE = 0.85
 """Deviations from which draws are not sharpened, in those of their column. The deviation of 60
 draws of a skewed column is often below 1 by chance: with 1, 90 % intervals of a squared Normal
 variable held 77 % where nothing is known, with 0.85 they hold 85 %."""
-SHARPNESS_FREEDOM, SHARPNESS_PRIOR = 4.0, 20.0
-"""Degrees of freedom of the distribution of errors, so that a few large ones do not decide, and
-the weight of a scale of 1 in that of a column, in cells."""
-SHARPNESS_MARGIN = 3.0
-"""By how much the log-likelihood of a sharpness below 1 must be larger. On two linear tables it
-was smaller for all values, on six UCI tables the gains were 0, 3, 3, 7, 34 and 51."""
 
 
 def averaging_matrix(single: Tensor, mean: Tensor) -> Tensor:
@@ -241,6 +235,13 @@ class Stacking:
     sharpness: Tensor | None = None  # that makes draws narrower, per column; see `sharpen`
     trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
     usual_distance: Tensor | None = None  # of rows like the fitted ones
+    linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
+    widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
+
+    def predict(self, held_out: HeldOutCells) -> Tensor:
+        """Stacked means of the parts that did not see the held-out cells."""
+        stacked = torch.einsum("k,krc->rc", self.weights, held_out.single)
+        return self.factors * clip(stacked)
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -306,6 +307,11 @@ class HeldOutCells:
     votes: Tensor | None = None  # its votes for categories, (rows, all categories)
     distances: Tensor | None = None  # of the rows from similar ones, (rows, 1)
 
+    def select(self, rows: Tensor) -> HeldOutCells:
+        """Some of the rows, for what they predict."""
+        own = {name: getattr(self, name)[rows] for name in ("ids", "values", "shown", "counted")}
+        return replace(self, **own, single=self.single[:, rows], votes=None, distances=None)
+
 
 @dataclass
 class Sums:
@@ -370,12 +376,8 @@ def fit_stacking(
     factors, errors = _factors(total, combined)
     drawing = shares_of_exact_parts(combined, parts.present)
     shares = drawing_shares(combined) if drawing is None else drawing
-    # In tables with categories trees make draws narrower afterwards. Both together held 79 % of
-    # the cells of a column in 90 % intervals, in a table whose categories decide numbers.
-    given = 1.0 if categories else None
-    spread, sharpness = _spread(
-        parts, held_out, combined, shares, factors, errors, len(values), seed, given
-    )
+    spread = _spread(parts, held_out, combined, shares, factors, errors, len(values), seed)
+    sharpness = torch.ones_like(spread)
     pooling = None
     if categories and labels is not None and parts.neighbours:
         cells = [
@@ -385,19 +387,19 @@ def fit_stacking(
             for place, column in enumerate(categories)
         ]
         pooling = torch.from_numpy(fit_pooling(cells))
-    departures = _departures(parts, stack, held_out, reach, len(values), seed)
+    departures = _departures(parts, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, combined, factors)
     number_held = float(sum(one.counted.sum() for one in held_out))
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
-    trust = None
+    trust = linear_errors = None
     if parts.linears is not None:
-        trust = _trust(total, errors, number_held)
+        trust, linear_errors = _trust(total, errors, number_held), _linear_errors(held_out)
         trust[[place for column in categories for place in column.places]] = torch.inf
     distances = [one.distances for one in held_out if one.distances is not None]
     usual = usual_distance(torch.cat(distances)) if distances else None
     return Stacking(
         combined, factors, spread, reach, pooling, departures, useful, drawing, error, sharpness,
-        trust, usual,
+        trust, usual, linear_errors,
     )  # fmt: skip
 
 
@@ -406,6 +408,22 @@ def _trust(total: Sums, errors: Tensor, cells: float) -> Tensor:
     place = KINDS.index("linear")
     linear = total.xx - 2.0 * total.xp[place] + total.pp[place, place]
     return ensemble_trust(linear, errors, TRUST_PRIOR * float(errors.sum()) / max(cells, 1.0))
+
+
+def _linear_errors(held_out: Sequence[HeldOutCells]) -> Tensor:
+    """Squared errors of the linear model by column, as those of a Normal variable of their median.
+
+    A mean would be that of the rows that tell least about the column. Columns with few cells have
+    the median of all.
+    """
+    place, lists = KINDS.index("linear"), []
+    for one in held_out:
+        squares = (clip(one.values) - clip(one.single[place])).square()
+        lists.append(torch.where(one.counted > 0, squares, torch.nan))
+    squares = torch.cat(lists)
+    medians, common = squares.nanmedian(0).values, squares.nanmedian()
+    few = (~squares.isnan()).sum(0) < FEWEST_CELLS_OF_COVERAGE
+    return torch.where(few, common, medians).nan_to_num(0.0) / NORMAL_MEDIAN
 
 
 def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -487,8 +505,7 @@ def held_out_rows(
     assert stacking is not None
     held_out = []
     for one in parts.held_out:
-        combined = torch.einsum("k,krc->rc", stacking.weights, one.single)
-        means, known = stacking.factors * clip(combined), list[Any]()
+        means, known = stacking.predict(one), list[Any]()
         for place, column in enumerate(categories):
             rows, truth = _cells_of(one, column, place, labels)
             if not len(rows) or (parts.linears is None and not column.part.is_simplex):
@@ -516,7 +533,7 @@ def gain_towards_linear(parts: Parts) -> float:
         return 1.0
     sums = torch.zeros(3, dtype=torch.float64)  # of products, and squares of both
     for one in parts.held_out:
-        stacked = stacking.factors * clip(torch.einsum("k,krc->rc", stacking.weights, one.single))
+        stacked = stacking.predict(one)
         left, step = clip(one.values) - stacked, one.single[KINDS.index("linear")] - stacked
         for place, product in enumerate((left * step, step * step, left * left)):
             sums[place] += (product * one.counted).sum()
@@ -637,13 +654,29 @@ def _held_out_cells(
     )
 
 
+def hide_further(parts: Parts, held_out: HeldOutCells, table_rows: int, seed: int) -> HeldOutCells:
+    """The same cells, predicted with a random share of the other cells of their rows hidden."""
+    assert parts.linears is not None
+    generator = torch.Generator().manual_seed(seed * 1009 + held_out.place)
+    widths = torch.tensor(list(parts.linears[0].graph.sections.values()))
+    x, place = held_out.values, held_out.place
+    share = torch.rand(len(x), 1, generator=generator)
+    kept = torch.rand(len(x), len(widths), generator=generator) >= share
+    shown = held_out.shown & kept.repeat_interleave(widths, dim=1)
+    single = torch.zeros(len(KINDS), *x.shape, dtype=torch.float64)
+    if parts.members:
+        single[0] = concat_leaves(parts.members[place].infer(x, observed=shown).mean)
+    if parts.mixtures:
+        single[1] = parts.mixtures[place].means(x, shown, torch.arange(len(x)))
+    single[2] = exact_means(parts.linears[place], x, shown)
+    if held_out.row_mixture is not None:
+        pair = _means_without_own_row(held_out.row_mixture, x, shown, held_out.ids, table_rows)
+        single[3:] = torch.stack(pair[:2])
+    return replace(held_out, shown=shown, single=single)
+
+
 def _departures(
-    parts: Parts,
-    stack: VFG | None,
-    held_out: Sequence[HeldOutCells],
-    reach: Tensor,
-    table_rows: int,
-    seed: int,
+    parts: Parts, held_out: Sequence[HeldOutCells], reach: Tensor, table_rows: int, seed: int
 ) -> Tensor | None:
     """How far parts may lie from the linear model, `(kinds, columns)`.
 
@@ -652,27 +685,13 @@ def _departures(
     """
     if parts.linears is None:
         return None
-    generator = torch.Generator().manual_seed(seed)
-    widths = torch.tensor(list(parts.linears[0].graph.sections.values()))
     largest = torch.zeros(len(KINDS), reach.shape[1], dtype=torch.float64)
     counts = torch.zeros_like(largest[0])
     for one in held_out:
         rows = draw_rows(torch.ones(len(one.ids), dtype=torch.bool), DEPARTURE_ROWS, seed)
-        x, cells, ids = one.values[rows], one.counted[rows] > 0, torch.arange(len(rows))
-        share = torch.rand(len(rows), 1, generator=generator)
-        kept = torch.rand(len(rows), len(widths), generator=generator) >= share
-        shown = one.shown[rows] & kept.repeat_interleave(widths, dim=1)
-        single = torch.zeros(len(KINDS), *x.shape, dtype=torch.float64)
-        if stack is not None:
-            single[0] = member_means(stack, len(parts.members), x, shown)[one.place]
-        if parts.mixtures:
-            single[1] = parts.mixtures[one.place].means(x, shown, ids)
-        single[2] = exact_means(parts.linears[one.place], x, shown)
-        if one.row_mixture is not None:
-            pair = _means_without_own_row(one.row_mixture, x, shown, one.ids[rows], table_rows)
-            single[3:] = torch.stack(pair[:2])
-        single = clip(single.clamp(*reach))
-        for means, counted in ((one.single, one.counted > 0), (single, cells)):
+        again = hide_further(parts, one.select(rows), table_rows, seed)
+        single = clip(again.single.clamp(*reach))
+        for means, counted in ((one.single, one.counted > 0), (single, again.counted > 0)):
             distances = (means - means[2]).abs() * counted
             largest = torch.maximum(largest, distances.amax(1))
         counts += one.counted.sum(0)
@@ -749,23 +768,15 @@ def _spread(
     errors: Tensor,
     table_rows: int,
     seed: int,
-    given: float | None,
-) -> tuple[Tensor, Tensor]:
-    """The factors that scale draws about their mean, and the sharpness of these, by column.
-
-    The sharpness is fitted if it is not given.
-    """
-    share_corrected = corrected_share(weights)
-    drawn = [_distances(parts, one, shares, share_corrected, table_rows, seed) for one in held_out]
+) -> Tensor:
+    """The factors that scale draws about their mean, by column."""
+    drawing, drawn = shares.nonzero()[:, 0].tolist(), []
+    for one in held_out:
+        draws, centres = held_out_draws(parts, one, drawing, weights, table_rows, seed)
+        drawn.append(draws - clip(shares @ centres))
     distances = torch.cat(drawn, dim=-1)
     columns = torch.cat([one.counted.nonzero()[:, 1] for one in held_out])
     errors_there = torch.cat([_errors(one, weights, factors) for one in held_out])
-    deviations = mean_of_draws(distances.square(), shares).sqrt()
-    if given is None:
-        sharpness = fit_sharpness(errors_there, deviations, columns)
-    else:
-        sharpness = torch.tensor(given, dtype=torch.float64)
-    distances = distances * sharpen(deviations, sharpness)
     squares = mean_of_draws(distances.square(), shares)
     often = torch.cat([one.counted[one.counted > 0] for one in held_out])
     squares = squares * often
@@ -774,11 +785,8 @@ def _spread(
     # narrower: errors of new rows are larger than those at held-out cells of the fitted rows.
     half_way = max(1.0, math.sqrt(tail_factor(errors_there, distances, shares)))
     spread = (half_way * spread).clamp(*SPREADS)
-    draws = distances[shares > 0], shares[shares > 0]
-    spread = keep_coverage(spread, errors_there, *draws, columns)
-    if given is not None:
-        return spread, sharpness.expand_as(spread).clone()
-    return spread.clamp(min=1.0), sharpness_of(spread, sharpness, deviations, columns)
+    used = distances[shares > 0], shares[shares > 0]
+    return keep_coverage(spread, errors_there, *used, columns)
 
 
 def sharpen(deviations: Tensor, sharpness: Tensor) -> Tensor:
@@ -794,73 +802,6 @@ def sharpen(deviations: Tensor, sharpness: Tensor) -> Tensor:
     """
     share = (deviations / WIDE).clamp(max=1.0)
     return torch.lerp(share, torch.ones_like(share), sharpness)
-
-
-def fit_sharpness(errors: Tensor, deviations: Tensor, columns: Tensor) -> Tensor:
-    """The common sharpness of greatest likelihood given held-out cells.
-
-    Errors of predictions have Student's distribution, with a scale of their column in deviations of
-    sharpened draws. All arguments are `(cells,)`.
-
-    Example:
-        >>> deviations = torch.linspace(0.1, 1.0, 200, dtype=torch.float64)
-        >>> signs, columns = torch.ones(200).cumsum(0) % 2 * 2 - 1, torch.zeros(200).long()
-        >>> round(float(fit_sharpness(signs * deviations, deviations, columns)), 1)
-        1.0
-        >>> round(float(fit_sharpness(signs * deviations**2, deviations, columns)), 1)
-        0.2
-    """
-    certain = deviations > LEAST_DEVIATION
-    errors, deviations, columns = errors[certain], deviations[certain], columns[certain]
-    candidates = torch.tensor(SHARPNESS, dtype=torch.float64)
-    if len(errors) < FEWEST_CELLS_OF_TAIL:
-        return candidates[-1]
-    logs = [
-        _log_likelihood(errors, deviations * sharpen(deviations, one), columns)
-        for one in candidates
-    ]
-    best = int(np.argmax(logs))
-    return candidates[best if logs[best] > logs[-1] + SHARPNESS_MARGIN else -1]
-
-
-def sharpness_of(spread: Tensor, sharpness: Tensor, deviations: Tensor, columns: Tensor) -> Tensor:
-    """The sharpness of columns that does what a common one and factors below 1 do.
-
-    It gives draws of deviations `(cells,)` the same mean square, as far as it can without more than
-    twice the effect on the narrowest of them.
-
-    Example:
-        >>> deviations, columns = torch.tensor([0.5, 0.5, 1.0]), torch.tensor([0, 0, 1])
-        >>> spread = torch.tensor([0.6, 0.6])
-        >>> sharpness_of(spread, torch.tensor(1.0), deviations, columns).round(decimals=2)
-        tensor([0.3600, 0.3600])
-    """
-    found = sharpness.expand_as(spread).clone()
-    for column in (spread < 1.0).nonzero()[:, 0].tolist():
-        own = deviations[columns == column]
-        wanted = spread[column].square() * (own * sharpen(own, sharpness)).square().sum()
-        low, high = float(sharpness * spread[column].square()), float(sharpness)
-        for _ in range(20):
-            middle = 0.5 * (low + high)
-            is_wide = (own * sharpen(own, own.new_tensor(middle))).square().sum() > wanted
-            low, high = (low, middle) if is_wide else (middle, high)
-        found[column] = low
-    return found
-
-
-def _log_likelihood(errors: Tensor, deviations: Tensor, columns: Tensor) -> float:
-    """That of Student's distribution with a scale for every column, but for a constant."""
-    freedom, squares = SHARPNESS_FREEDOM, (errors / deviations).square()
-    nothing = torch.zeros(int(columns.max()) + 1, dtype=squares.dtype)
-    counts = nothing.index_add(0, columns, torch.ones_like(squares))
-    scales = torch.ones_like(nothing)
-    for _ in range(10):
-        weighted = squares * (freedom + 1.0) / (freedom + squares / scales[columns])
-        total = nothing.index_add(0, columns, weighted)
-        scales = (total + SHARPNESS_PRIOR) / (counts + SHARPNESS_PRIOR)
-    scaled = squares / scales[columns]
-    logs = 0.5 * (freedom + 1.0) * (scaled / freedom).log1p() + 0.5 * scales[columns].log()
-    return -float((logs + deviations.log()).sum())
 
 
 def keep_coverage(
@@ -913,25 +854,27 @@ def _share_outside(drawn: Tensor, errors: Tensor, weights: Tensor) -> float:
     return float(((below < outer) | (below > 1.0 - outer)).double().mean())
 
 
-def _distances(
+def held_out_draws(
     parts: Parts,
     held_out: HeldOutCells,
-    shares: Tensor,
-    share_corrected: float,
+    kinds: Sequence[int],
+    weights: Tensor,
     table_rows: int,
     seed: int,
-) -> Tensor:
-    """Draws minus the mean of the drawing parts, at held-out cells: `(kinds, draws, cells)`."""
+    number: int = DRAWS,
+) -> tuple[Tensor, Tensor]:
+    """Draws of some kinds at held-out cells, `(4, draws, cells)`, and means of all, `(4, cells)`.
+
+    Draws of other kinds are 0.
+    """
+    share_corrected, cells = corrected_share(weights), held_out.counted > 0
     nearest = held_out.single[3] + share_corrected * (held_out.single[4] - held_out.single[3])
-    centres = [*held_out.single[:3], nearest]
-    centre = clip(sum(share * mean for share, mean in zip(shares, centres, strict=True)))
-    cells = held_out.counted > 0
-    distances = torch.zeros(len(shares), DRAWS, int(cells.sum()), dtype=torch.float64)
+    centres = torch.stack([*held_out.single[:3], nearest])[:, cells]
+    draws = torch.zeros(len(centres), number, centres.shape[1], dtype=torch.float64)
     samplers = _samplers(parts, held_out, share_corrected, table_rows, seed)
-    for own, share, draw in zip(distances, shares, samplers, strict=True):
-        if share > 0:
-            own.copy_((clip(draw()) - centre)[:, cells])
-    return distances
+    for kind in kinds:
+        draws[kind] = clip(samplers[kind](number))[:, cells]
+    return draws, centres
 
 
 def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
@@ -942,26 +885,26 @@ def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
 
 def _samplers(
     parts: Parts, held_out: HeldOutCells, share_corrected: float, table_rows: int, seed: int
-) -> list[Callable[[], Tensor]]:
+) -> list[Callable[[int], Tensor]]:
     """Samplers of the rows of a member: it, a mixture, the linear model, a row mixture."""
     x, shown, place = held_out.values, held_out.shown, held_out.place
     every = torch.arange(len(x))
 
-    def sample(model: VFG | GaussianVFG) -> Tensor:
-        return concat_leaves(model.infer(x, observed=shown, seed=seed).samples(DRAWS))
+    def sample(model: VFG | GaussianVFG, number: int) -> Tensor:
+        return concat_leaves(model.infer(x, observed=shown, seed=seed).samples(number))
 
-    def neighbours() -> Tensor:
+    def neighbours(number: int) -> Tensor:
         model = held_out.row_mixture
         assert model is not None
         own = model.components_of(held_out.ids, table_rows)
         return model.samples(
-            x, shown, DRAWS, seed=seed, ids=every, corrected=share_corrected, own=own
+            x, shown, number, seed=seed, ids=every, corrected=share_corrected, own=own
         )
 
     return [
-        lambda: sample(parts.members[place]),
-        lambda: parts.mixtures[place].samples(x, shown, DRAWS, seed=seed, ids=every),
-        lambda: sample((parts.linears or [])[place]),
+        lambda number: sample(parts.members[place], number),
+        lambda number: parts.mixtures[place].samples(x, shown, number, seed=seed, ids=every),
+        lambda number: sample((parts.linears or [])[place], number),
         neighbours,
     ]
 

@@ -1145,6 +1145,8 @@ class TableModel(Ensemble):
             **({} if self.departures is None else {"departures": True}),
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.sharpness is None else {"sharpness": True}),
+            **({} if self.widths is None else {"widths": True}),
+            **({} if self.linear_errors is None else {"linear_errors": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.usual_distance is None else {"usual_distance": True}),
             **({} if self.following is None else {"following": True}),
@@ -1176,8 +1178,12 @@ class TableModel(Ensemble):
             pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
             combination = replace(combination, pooling=pooling)
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
+        if "widths" in description:
+            combination = replace(combination, widths=both_ends.clone())
         if "trust" in description:
             combination = replace(combination, trust=slopes.clone())
+        if "linear_errors" in description:
+            combination = replace(combination, linear_errors=slopes.clone())
         if "usual_distance" in description:
             usual = torch.ones((), dtype=torch.float64)
             combination = replace(combination, usual_distance=usual)

@@ -700,6 +700,15 @@ def fit_weights(
     ]
 
 
+def move_means(forest: Forest, unseen: Unseen, one: HeldOutRows) -> Tensor:
+    """The means of held-out rows, moved by weighed trees that did not see these."""
+    filled = torch.where(one.shown, one.values, one.means)
+    own = {target: trees[one.ids] for target, trees in unseen.trees.items()}
+    votes, trust = forest.votes(filled, one.counted > 0, own), forest.trust(one.shown)
+    weights = (forest.weights * trust).clamp(max=1.0)
+    return one.means + weights * forest.step(votes, one.means)
+
+
 def _largest_steps(largest: Tensor, cells: Tensor) -> Tensor:
     """The largest steps by column; of all columns where a column has few cells."""
     return torch.where(cells >= FEWEST_STEPS, largest, largest.max())
