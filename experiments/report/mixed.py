@@ -30,6 +30,7 @@ def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple
 
 def _contest(ours: Found, others: dict[str, Found], key: str) -> tuple[float, str]:
     """Ours next to the best of the others, each at the seeds that both have, and its name."""
+    others = {name: own for name, own in others.items() if key in own}
     exact = [name for name, own in others.items() if own[key] == 0.0]
     if exact:
         return float("nan"), exact[0]
