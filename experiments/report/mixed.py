@@ -9,6 +9,8 @@ from statistics import stdev
 from .imputation import geometric_mean
 from .render import NONE, Found, fill, rows
 
+OUTSIDE = ("miceforest", "gcimpute", "hyperimpute")
+"""Baselines that run in an environment of their own, on fewer cells."""
 MEASURES = {"mse": "squared error", "error": "error rate", "log": "log score"}
 HALVES = {"held_back": "kept back", "tuning": "tuning"}
 
@@ -30,6 +32,7 @@ def contests(found: Found, half: str, pattern: str) -> dict[str, dict[str, tuple
 
 def _contest(ours: Found, others: dict[str, Found], key: str) -> tuple[float, str]:
     """Ours next to the best of the others, each at the seeds that both have, and its name."""
+    others = {name: own for name, own in others.items() if key in own}
     exact = [name for name, own in others.items() if own[key] == 0.0]
     if exact:
         return float("nan"), exact[0]
@@ -59,8 +62,53 @@ def mixed(found: Found) -> str:
             "seeds",
         ]
         tables.append(f"{words.capitalize()}:\n\n{rows(header, body)}")
-    inner = {"summary": summary(found), "sets": sets_in_words(found)}
+    inner = {
+        "summary": summary(found),
+        "sets": sets_in_words(found),
+        "singles": singles(found),
+        "outside": outside_in_words(found),
+    }
     return fill("mixed", **found, tables="\n\n".join(tables), **inner)
+
+
+def singles(found: Found) -> str:
+    """Ours next to each baseline on the tables that are kept back: geometric means of ratios."""
+    methods = {name: own for group in found["groups"].values() for name, own in group.items()}
+    body = []
+    for name in sorted(set(methods) - {"vfg"}):
+        pairs = [
+            (own[name].get("vfg", own["vfg"]), own[name])
+            for own in (found["groups"].get(f"{table} mcar25", {}) for table in found["held_back"])
+            if own.get(name, {}).get("seeds") and own.get("vfg", {}).get("seeds")
+        ]
+        cells = [
+            f"{geometric_mean(ratios):.3f}"
+            if (ratios := [a[key] / b[key] for a, b in pairs if key in b and a[key] * b[key] > 0.0])
+            else NONE
+            for key in MEASURES
+        ]
+        if pairs:
+            body.append([name, str(len(pairs)), *cells])
+    return rows(["baseline", "tables", *MEASURES.values()], body)
+
+
+def outside_in_words(found: Found) -> str:
+    """How many tables and seeds baselines of other environments have."""
+    sentences = []
+    for name in OUTSIDE:
+        counts = [
+            found["groups"].get(f"{table} mcar25", {}).get(name, {}).get("seeds", 0)
+            for table in found["held_back"]
+        ]
+        some = [count for count in counts if count]
+        if some:
+            seeds = "to".join(f" {n} " for n in dict.fromkeys((min(some), max(some)))).strip()
+            sentences.append(
+                f"{name} has {len(some)} of the {len(counts)} tables with {seeds} of 3 seeds"
+            )
+        else:
+            sentences.append(f"{name} was not run")
+    return "; ".join(sentences)
 
 
 def sets_in_words(found: Found) -> str:

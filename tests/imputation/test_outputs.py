@@ -1,5 +1,7 @@
 """What comes back besides filled gaps: empty columns, indicators and names."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -27,12 +29,22 @@ def with_an_empty_column(array):
 def test_empty_columns_are_dropped():
     table = with_an_empty_column(numbers()[1])
     imputer = linear().fit(table)
-    assert imputer.transform(table).shape == (80, 4)
+    with pytest.warns(UserWarning, match="column 1 are not filled: no cell was observed"):
+        assert imputer.transform(table).shape == (80, 4)
     np.testing.assert_array_equal(imputer.transform(table), linear().fit_transform(numbers()[1]))
     assert imputer.get_feature_names_out().tolist() == ["x0", "x2", "x3", "x4"]
-    with pytest.warns(UserWarning, match="'blank' are not filled: no cell was observed"):
+    with pytest.warns(UserWarning, match="'blank'.* are not filled: no cell was observed"):
         filled = linear().fit_transform(frame_with_empty_columns())
     assert list(filled.columns) == list(mixed().columns)
+
+
+def test_filling_by_the_model_keeps_empty_columns_and_warns_of_them_alike():
+    table = with_an_empty_column(numbers()[1])
+    imputer = linear().fit(table)
+    with pytest.warns(UserWarning, match="column 1 are not filled: no cell was observed"):
+        filled = imputer.model_.fill(table)
+    assert np.isnan(filled[:, 1]).all()
+    np.testing.assert_array_equal(np.delete(filled, 1, axis=1), imputer.transform(table))
 
 
 def test_empty_columns_are_dropped_even_if_they_are_filled_later():
@@ -51,7 +63,7 @@ def test_empty_columns_that_are_kept_hold_0_if_they_are_numbers():
 
 def test_empty_columns_of_frames_that_are_kept_keep_their_dtypes():
     frame = frame_with_empty_columns()
-    with pytest.warns(UserWarning, match="'blank' are not filled: no cell was observed"):
+    with pytest.warns(UserWarning, match="'blank'.* are not filled: no cell was observed"):
         filled = linear(keep_empty_features=True).fit_transform(frame)
     assert list(filled.dtypes) == list(frame.dtypes)
     for name in ("empty", "whole"):
@@ -84,7 +96,8 @@ def test_a_table_without_any_cell(keep):
     table = np.full((3, 2), np.nan)
     imputer = linear(keep_empty_features=keep).fit(table)
     expected = np.zeros((3, 2 if keep else 0))
-    np.testing.assert_array_equal(imputer.transform(table), expected)
+    with nullcontext() if keep else pytest.warns(UserWarning, match="column 0, 1 are not filled"):
+        np.testing.assert_array_equal(imputer.transform(table), expected)
     assert imputer.sample(table, 2).shape == (2, *expected.shape)
     assert imputer.predict_interval(table)[0].shape == expected.shape
     assert imputer.score_samples(table).tolist() == [0.0] * 3

@@ -27,15 +27,14 @@ from vfg.bigtable.formats import (
 )
 from vfg.bigtable.type_inference import (
     IDENTIFIER,
-    LAYOUTS,
     MOMENTS,
-    PADDING,
     cast_layout,
     cast_text,
     common_type,
     mark_missing,
     missing_texts,
 )
+from vfg.tables.cells import LAYOUTS, PADDING
 from vfg.utils.extras import needs
 from vfg.utils.remote import RemotePath
 
@@ -463,7 +462,7 @@ class Inference:
 
     def choose_layouts(self, known: Mapping[str, str]) -> None:
         """Choose the layouts that are left, after the last block; those that are known go first."""
-        first = {None: "dmh", True: "dh", False: "mh"}[self.dialect.day_first]
+        first = {None: "dmyh", True: "dyh", False: "myh"}[self.dialect.day_first]
         for name, kind in self.types.items():
             wanted, possible = known.get(name, ""), self._possible.get(name, {})
             if pa.types.is_null(kind) and wanted in LAYOUTS:  # no cell tells otherwise

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vfg.tables.cells import LAYOUTS, PADDING
 from vfg.utils.extras import needs
 
 with needs("table"):
@@ -25,8 +26,6 @@ MOMENTS = (
 """Dates and times, the coarsest first."""
 TRUTHS = ("true", "True", "TRUE", "false", "False", "FALSE", None)
 """How truth values are written; None for missing values."""
-PADDING = " \t"
-"""What is ignored around numbers and dates, as pyarrow's CSV reader does."""
 PLAIN = (pa.bool_(), pa.int64(), pa.float64(), *MOMENTS)
 """The types of cells that are written as plain text."""
 
@@ -80,16 +79,6 @@ def cast_text(
         return cells if wider is None else widen(values, wider)
     except pa.ArrowInvalid:
         return cells
-
-
-_CLOCK = "(?P<t>(?:[ T][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?)?)"
-_PARTS = {"d": "(?P<d>[0-9]{1,2})", "m": "(?P<m>[0-9]{1,2})", "y": "(?P<y>[0-9]{4})"}
-LAYOUTS = {
-    f"{order}{mark}": f"[{mark}]".join(_PARTS[part] for part in order) + _CLOCK
-    for order in ("dmy", "mdy")
-    for mark in "./-"
-} | {"hms:": "(?P<h>[0-9]{1,5}):(?P<m>[0-5][0-9]):(?P<s>[0-5][0-9])"}
-"""Dates that are not in ISO form, also with a time, and durations, as regular expressions."""
 
 
 def cast_layout(cells: Any, layout: str, known: Any) -> Any:

@@ -21,7 +21,11 @@ from torch import Tensor
 from vfg.flows import Coupling
 from vfg.graph import Graph
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
-from vfg.imputation.missing_cells import MissingCells, ParameterDraws
+from vfg.imputation.missing_cells import (
+    MissingCells,
+    ParameterDraws,
+    know_of_empty_columns,
+)
 from vfg.imputation.missingness import Sensitivity, check_shifts
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 from vfg.imputation.rubin import pool
@@ -328,6 +332,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             model.refit(table, settings, sample_weight)
         self.model_ = model
         self.schema_ = model.encoding.schema
+        if self.keep_empty_features:
+            know_of_empty_columns(model, numbers=True)  # they are filled with 0
         self.gaps_in_fit_ = table.missing.any(0)
         weights = as_weights(sample_weight, table.rows)
         self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)

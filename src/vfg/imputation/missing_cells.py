@@ -29,7 +29,7 @@ from vfg.inputs import ArrayLike
 from vfg.tables.cells import Array, Label
 from vfg.tables.frames import BLOCK, Table, quote
 from vfg.tables.numeric import NumericEncoding, outer_values
-from vfg.tables.schema import Empty
+from vfg.tables.schema import Continuous, Integer
 from vfg.utils.random import normal, uniform
 
 if TYPE_CHECKING:
@@ -46,17 +46,24 @@ COPIES, COPY_SEEDS = 16, 7919
 a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the nearest values."""
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
-NEVER_OBSERVED = "are not filled: no cell was observed in fitting, so nothing tells what it holds"
+NEVER_OBSERVED = (
+    "are not filled: no cell was observed in fitting, so nothing tells what it holds, and "
+    "`transform` drops it unless keep_empty_features=True"
+)
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
 """Models, and the columns that their users know to stay missing."""
 
 
-def know_of_empty_columns(model: TableModel) -> None:
-    """Do not warn of columns without a cell, since users learn of them otherwise."""
-    schema = model.encoding.schema
-    known = WARNED_OF_COLUMNS.setdefault(model, [])
-    known += [k for k, spec in schema.items() if isinstance(spec, Empty) and k not in known]
+def know_of_empty_columns(model: TableModel, *, numbers: bool = False) -> None:
+    """Do not warn of columns without a cell, or those of numbers: users learn of them otherwise."""
+    known, schema = WARNED_OF_COLUMNS.setdefault(model, []), model.encoding.schema
+    known += [
+        label
+        for label, part in model.encoding.parts.items()
+        if part.empty and label not in known
+        if not numbers or isinstance(schema[label], Continuous | Integer)
+    ]
 
 
 def _departures(model: TableModel, posterior: Posterior) -> Departures:
@@ -125,10 +132,10 @@ class MissingCells:
         encoding = self.model.encoding
         reasons: dict[str, list[Label]] = {}
         for place, (label, part) in enumerate(encoding.parts.items()):
-            is_empty = isinstance(encoding.schema[label], Empty)
-            left = is_empty or not (part.fillable or part.empty)
+            left = part.empty or not part.fillable
             if left and label not in known and self.missing[:, place].any():
-                reasons.setdefault(NEVER_OBSERVED if is_empty else ALL_DIFFERENT, []).append(label)
+                reason = NEVER_OBSERVED if part.empty else ALL_DIFFERENT
+                reasons.setdefault(reason, []).append(label)
                 known.append(label)
         for reason, labels in reasons.items():
             warnings.warn(

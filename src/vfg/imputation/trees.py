@@ -419,7 +419,10 @@ class Growing:
                 random_state=int(generator.integers(2**31 - 1)),
             )
             often = counts if weights is None else counts * weights[rows]
-            model.fit(inputs, truth, sample_weight=often)
+            with warnings.catch_warnings():
+                # Categories that are nearly all different are no numbers.
+                warnings.filterwarnings("ignore", "The number of unique classes")
+                model.fit(inputs, truth, sample_weight=often)
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
             self._keep(model, kept, categories)
@@ -632,6 +635,7 @@ def fit_regression(
     if len(seen) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # as good as it needs to be
+            warnings.filterwarnings("ignore", "The number of unique classes")
             model = LogisticRegression(C=STRENGTH).fit(inputs, truth, sample_weight=weights)
         slopes, start = model.coef_.T, model.intercept_
         if len(seen) == 2:  # the logit of the second

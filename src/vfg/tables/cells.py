@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -46,6 +46,22 @@ ISO_MOMENT = re.compile(
     "[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]{1,6})?)?Z?)?"
 )
 """Dates, also with a time, and that also in UTC, as they are written in text."""
+_CLOCK = "(?P<t>(?:[ T][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?)?)"
+_PARTS = {"d": "(?P<d>[0-9]{1,2})", "m": "(?P<m>[0-9]{1,2})", "y": "(?P<y>[0-9]{4})"}
+LAYOUTS = {
+    f"{order}{mark}": f"[{mark}]".join(_PARTS[part] for part in order) + _CLOCK
+    for order, marks in (("dmy", "./-"), ("mdy", "./-"), ("ymd", "./"))
+    for mark in marks
+} | {"hms:": "(?P<h>[0-9]{1,5}):(?P<m>[0-5][0-9]):(?P<s>[0-5][0-9])"}
+"""Dates that are not in ISO form, also with a time, and durations, as regular expressions."""
+LETTERS = {"d": "DD", "m": "MM", "y": "YYYY"}
+"""What stands for the parts of a date in the templates of these layouts."""
+DAY_OR_MONTH = (
+    "no day above 12 tells days from months; convert it, as by pandas.to_datetime(..., "
+    "dayfirst=True)"
+)
+PADDING = " \t"
+"""What is ignored around numbers and dates in text, as pyarrow's CSV reader does."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,8 @@ class Column:
         categories: the categories that its dtype declares, or None.
         ordered: whether the order of those categories means something.
         zone: the name of the time zone of dates; None for dates without one.
-        template: how dates that were text were written, with the digit 0; None for others.
+        template: how dates that were text were written, with the digit 0, or letters for the parts
+            of dates that are not in ISO form, as in `DD.MM.YYYY 00:00`; None for others.
     """
 
     label: Label
@@ -171,39 +188,157 @@ def are_moments(cells: Iterable[Any]) -> bool:
     return True
 
 
-def parse_moments(column: Column) -> Column:
-    """A column of text as dates; any other column as it is.
+def find_layouts(cells: Iterable[Any]) -> list[str]:
+    """The layouts in which all cells are dates, times or durations; none for no cells.
+
+    Several if no day above 12 tells days from months.
+
+    Example:
+        >>> find_layouts(["31.12.2020", "1.2.2021"]), find_layouts(["2020-02-29"])
+        (['dmy.'], ['iso'])
+        >>> find_layouts(["1/2/2021", "3/4/2021"]), find_layouts(["1/2/2021", "May"])
+        (['dmy/', 'mdy/'], [])
+    """
+    texts = list(cells)
+    # Most columns of text fail at their first cell.
+    if not texts or not re.match(r"\s*[0-9]+[./:-]", str(texts[0])):
+        return []
+    return [name for name in ("iso", *LAYOUTS) if _read_moments(texts, name) is not None]
+
+
+def _read_moments(texts: Sequence[Any], layout: str) -> Array | None:
+    """Texts in a layout as dates or durations; None if one is written otherwise."""
+    if layout == "iso":
+        if not are_moments(texts):
+            return None
+        return np.array([text.rstrip("Z") for text in texts], dtype="M8[us]")
+    found = []
+    for text in texts:
+        match = re.fullmatch(LAYOUTS[layout], text.strip(PADDING)) if _is_text(text) else None
+        if match is None:
+            return None
+        found.append(match)
+    if layout == "hms:":
+        seconds = [(int(m["h"]) * 60 + int(m["m"])) * 60 + int(m["s"]) for m in found]
+        return np.array(seconds, dtype="m8[s]").astype("m8[us]")
+    plain = [f"{m['y']}-{m['m']:0>2}-{m['d']:0>2}{_padded_clock(m['t'])}" for m in found]
+    try:
+        return np.array(plain, dtype="M8[us]")
+    except ValueError:  # there is no such day
+        return None
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, str)
+
+
+def _padded_clock(clock: str) -> str:
+    """The time of a day with two digits for the hour; "" without one."""
+    return clock and f"T{clock[1:].partition(':')[0]:0>2}{clock[clock.index(':') :]}"
+
+
+def parse_moments(column: Column, template: str | None = None) -> Column:
+    """A column of text as dates or durations; any other column as it is.
+
+    Args:
+        column: of a table.
+        template: how dates were written in fitting, which tells days from months; or None.
 
     Raises:
-        ValueError: for a cell that is no date in ISO form.
+        ValueError: for a cell that is no date, or dates of which none tells days from months.
     """
     if column.storage != "text" or column.missing.all():
         return column
     cells = column.observed.tolist()
-    if not are_moments(cells):
-        wrong = next((cell for cell in cells if not are_moments([cell])), cells[0])
-        raise ValueError(
-            f"column {column.label!r} must hold dates such as '2020-12-31', all of them in UTC "
-            f"(with a final Z) or none, but holds {wrong!r}; convert it, or mark it as missing"
-        )
-    values = np.zeros(len(column.missing), dtype="M8[us]")
-    values[~column.missing] = np.array([cell.rstrip("Z") for cell in cells], dtype="M8[us]")
-    template = re.sub("[0-9]", "0", max(cells, key=len))
+    layouts = find_layouts(cells)
+    layout = layout_of(template) if template is not None else None
+    layouts = [layout] if layout in layouts else layouts
+    if len(layouts) != 1:
+        raise ValueError(_no_dates(column.label, cells, ambiguous=bool(layouts)))
+    moments = _read_moments(cells, layouts[0])
+    assert moments is not None
+    values = np.zeros(len(column.missing), dtype=moments.dtype)
+    values[~column.missing] = moments
+    template = _template(cells, layouts[0])
     zone = "UTC" if template.endswith("Z") else None
-    return replace(column, storage="date", values=values, zone=zone, template=template)
+    storage: Storage = "date" if moments.dtype.kind == "M" else "duration"
+    return replace(column, storage=storage, values=values, zone=zone, template=template)
+
+
+def _no_dates(label: Label, cells: Sequence[Any], *, ambiguous: bool) -> str:
+    if ambiguous:
+        return f"column {label!r} holds dates such as {cells[0]!r}, but {DAY_OR_MONTH}"
+    wrong = next((cell for cell in cells if not find_layouts([cell])), cells[0])
+    return (
+        f"column {label!r} must hold dates such as '2020-12-31' or '31.12.2020', written alike and "
+        f"all of them in UTC (with a final Z) or none, but holds {wrong!r}; convert it, or mark it "
+        "as missing"
+    )
+
+
+def _template(cells: Sequence[str], layout: str) -> str:
+    """How cells of a layout are written; see `Column`."""
+    texts = [cell.strip(PADDING) for cell in cells]
+    longest = re.sub("[0-9]", "0", max(texts, key=len))
+    if layout == "iso":
+        return longest
+    if layout == "hms:":
+        return longest if any(re.match("0[0-9]", text) for text in texts) else "0:00:00"
+    order, mark = layout[:3], layout[3]
+    days = [re.split("[ T]", text)[0] for text in texts]
+    short = any(len(part) == 1 for day in days for part in day.split(mark))
+    letters = mark.join(LETTERS[part][: 1 if short and part != "y" else None] for part in order)
+    clock = max((text[len(day) :] for text, day in zip(texts, days, strict=True)), key=len)
+    return letters + clock[:1] + re.sub("[0-9]", "0", _padded_clock(clock)[1:])
+
+
+def layout_of(template: str) -> str:
+    """The layout of a template; see `LAYOUTS`.
+
+    Example:
+        >>> layout_of("D/M/YYYY 00:00"), layout_of("0000-00-00"), layout_of("00:00:00")
+        ('dmy/', 'iso', 'hms:')
+    """
+    if re.fullmatch("0+:00:00", template):
+        return "hms:"
+    if not re.match("[DMY]", template):
+        return "iso"
+    parts = re.findall("[DMY]+", template)
+    return "".join(part[0].lower() for part in parts[:3]) + template[len(parts[0])]
 
 
 def format_moments(moments: Array, template: str) -> Array:
-    """Dates as texts that are written like a template.
+    """Dates or durations as texts that are written like a template.
 
     Example:
         >>> format_moments(np.array(["2020-02-29T12:30"], "M8[us]"), "0000-00-00 00:00Z").tolist()
         ['2020-02-29 12:30Z']
+        >>> format_moments(np.array(["2020-02-09"], "M8[us]"), "D.M.YYYY").tolist()
+        ['9.2.2020']
     """
-    plain = template.rstrip("Z")
+    layout = layout_of(template)
+    if layout == "hms:":
+        width = template.index(":")
+        seconds = np.rint(moments.astype("m8[us]").astype(np.int64) / 1e6).astype(np.int64).tolist()
+        return as_objects(
+            np.array([f"{s // 3600:0{width}d}:{s // 60 % 60:02d}:{s % 60:02d}" for s in seconds])
+        )
     texts = np.datetime_as_string(moments.astype("M8[us]")).tolist()
+    if layout != "iso":
+        return as_objects(np.array([_format_date(text, template) for text in texts]))
+    plain = template.rstrip("Z")
     mark, end = plain[10:11], template[len(plain) :]
     return as_objects(np.array([text[: len(plain)].replace("T", mark) + end for text in texts]))
+
+
+def _format_date(iso: str, template: str) -> str:
+    """A moment in ISO form, written like a template with letters."""
+    whole, clock = iso.split("T")
+    year, month, day = whole.split("-")
+    form = "".join(re.findall("[DMY./-]", template))
+    text = form.replace("YYYY", year).replace("DD", day).replace("MM", month)
+    text = text.replace("D", str(int(day))).replace("M", str(int(month)))
+    return text + template[len(form) :][:1] + clock[: max(len(template) - len(form) - 1, 0)]
 
 
 def cast(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -357,7 +357,7 @@ def outer_values(ends: Tensor, values: Tensor, side: int) -> Tensor:
 
 def read_numbers(column: Column, clock: TimeUnit | None) -> Array:
     """The cells as float64, anything where they are missing."""
-    column = column if clock is None else parse_moments(column)
+    column = column if clock is None else parse_moments(column, clock.template)
     kind = column.values.dtype.kind
     if clock is not None and kind in "Mm":
         return clock.ticks(clock.from_zone(column.values, column.zone))

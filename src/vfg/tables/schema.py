@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -11,7 +12,15 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from vfg.tables.cells import Array, Column, Label, are_moments, as_objects, parse_moments
+from vfg.tables.cells import (
+    DAY_OR_MONTH,
+    Array,
+    Column,
+    Label,
+    as_objects,
+    find_layouts,
+    parse_moments,
+)
 from vfg.tables.frames import open_table, quote
 from vfg.utils.specs import Spec, spec_from_dict
 
@@ -322,8 +331,9 @@ class Schema(Mapping[Label, ColumnSpec]):
     - strings, and strings mixed with numbers, are categorical, but identifiers if there are more
       than nine and nearly all differ;
     - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
-    - dates, times and durations are dates, and so are strings that are all dates or times in ISO
-      form, such as `2020-12-31` or `2020-12-31 12:30`;
+    - dates, times and durations are dates, and so are strings that are all dates or times written
+      alike, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or durations
+      such as `01:30:00`. Where no day above 12 tells days from months they are strings;
     - Python objects are what all cells of the column are, and empty if no cell is observed.
 
     Args:
@@ -371,8 +381,9 @@ class Schema(Mapping[Label, ColumnSpec]):
         opened = open_table(table, missing_values)
         check_labels(opened.labels, given)
         columns = opened.columns()
-        inferred = {c.label: _infer(c, discrete) for c in columns}
-        return cls(inferred | dict(given or {})).resolve(columns)
+        known = dict(given or {})
+        inferred = {c.label: _infer(c, discrete) for c in columns if c.label not in known}
+        return cls(inferred | known).resolve(columns)
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
         """The same schema with the categories that were left open, checked against a table."""
@@ -466,8 +477,14 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
     kind, cells = FITTING[column.storage][0], column.observed
     if kind is Categorical:
         different = dict.fromkeys(cells.tolist())
-        if column.storage == "text" and are_moments(different):
+        layouts = find_layouts(different) if column.storage == "text" else []
+        if len(layouts) == 1:
             return Date()
+        if layouts:
+            warnings.warn(
+                f"the text column {column.label!r} looks like dates, but {DAY_OR_MONTH}",
+                stacklevel=2,
+            )
         return Identifier() if are_identifiers(len(different), len(cells)) else kind()
     if column.storage != "float" or not discrete or not len(cells):
         return kind()
