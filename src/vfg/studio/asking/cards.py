@@ -547,7 +547,9 @@ def editor(answered: Answered, name: str, revision: int = 0, rows: int = 0) -> M
 def _categories(answered: Answered, name: str) -> Markup:
     """All categories by probability, each a button that gives it."""
     posterior, before = answered[name], answered.marginal[name]
-    order = np.argsort(-before.probabilities, kind="stable")[:MOST_OPTIONS].tolist()
+    # A category that is given has all probability, which says nothing about the others.
+    ranked = before if name in answered.evidence else posterior
+    order = np.argsort(-ranked.probabilities, kind="stable")[:MOST_OPTIONS].tolist()
     options = [
         element(
             "button", *_bar(posterior, before, k), type="button", class_="bar",
