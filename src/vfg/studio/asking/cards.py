@@ -447,9 +447,11 @@ def picture(answered: Answered) -> Markup | None:
 
 
 def pixels_of(answered: Answered) -> tuple[Array, Array]:
-    """The expected value of every pixel, and which are given."""
-    given = np.array([one.given for one in answered.variables.values()])
-    return answered.model.expected_pixels(answered), given
+    """The expected value of every pixel, of those that are given their value; and which are."""
+    names = answered.variables
+    given = np.array([one.given for one in names.values()])
+    values = [float(answered.evidence.get(name, np.nan)) for name in names]
+    return np.where(given, values, answered.model.expected_pixels(answered)), given
 
 
 def evidence_list(answered: Answered, target: str | None = None) -> Markup:
