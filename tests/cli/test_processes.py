@@ -118,12 +118,18 @@ def test_the_shell_completes_commands_and_columns(tmp_path, store):
     assert completed(f"vfg query {store.model} --infer s") == ["shirt", "since"]
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize(
+    ("word", "heavy"),
+    [
+        ("--help", ("torch", "sklearn", "pandas", "pyarrow", "numpy")),
+        ("data", ("torch", "sklearn", "pandas", "pyarrow")),
+    ],
+)
+def test_help_and_lists_import_nothing_heavy(word, heavy):
     code = (
-        "import sys\nsys.argv = ['vfg', '--help']\nfrom vfg.cli import main\n"
+        f"import sys\nsys.argv = ['vfg', '{word}']\nfrom vfg.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = ('torch', 'sklearn', 'pandas', 'pyarrow', 'numpy')\n"
-        "print('heavy:', [name for name in heavy if name in sys.modules])"
+        f"print('heavy:', [name for name in {heavy!r} if name in sys.modules])"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT

@@ -319,3 +319,8 @@ def test_all_categories_are_offered_by_probability(mixed_opened):
     shares = mixed_opened.marginal["city"].probabilities
     assert order == np.argsort(-shares, kind="stable").tolist()
     assert text.count('aria-pressed="true"') == 1
+    answered = mixed_opened.ask({"height": 190.0})
+    text = editor(answered, "city")
+    order = [int(k) for k in re.findall(r'data-set="city" data-value="(\d+)"', text)]
+    assert order == np.argsort(-answered["city"].probabilities, kind="stable").tolist()
+    assert order != np.argsort(-shares, kind="stable").tolist()

@@ -9,6 +9,7 @@ from imputation.mixed_tables import light, linear, mixed, numbers
 import vfg
 from vfg.inference.variables import days_of
 from vfg.studio import ask
+from vfg.studio.asking.cards import pixels_of
 from vfg.studio.asking.model import open_model
 
 
@@ -159,6 +160,9 @@ def test_the_expected_image_is_that_of_reconstruct(picture_model):
     name = list(opened.variables)[3]
     expected = picture_model.reconstruct(row)[0]
     np.testing.assert_allclose(opened.expected_pixels(opened.ask({name: 1})), expected, atol=1e-6)
+    shown, given = pixels_of(opened.ask({name: 1}))
+    assert (shown[given] == 1.0).all()  # as it was painted, whatever the model makes of it
+    np.testing.assert_allclose(shown[~given], expected[~given], atol=1e-6)
 
 
 def test_maps_of_whole_sections_are_asked_leaf_by_leaf():

@@ -1,15 +1,19 @@
-"""Tables: simulated, of the UCI repository, and California housing."""
+"""Tables: simulated, of the UCI repository, and California housing.
+
+torch is imported where tensors are made, so that `vfg data` lists the names at once.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vfg.data.archives import archive, missing_data_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def synthetic(rows: int = 1300, *, seed: int = 0) -> Tensor:
@@ -29,6 +33,8 @@ def synthetic(rows: int = 1300, *, seed: int = 0) -> Tensor:
         >>> synthetic(5).shape
         torch.Size([5, 8])
     """
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     first = torch.randn(rows, generator=generator)
     second = 1.0 + 2.0 * torch.randn(rows, generator=generator)
@@ -58,6 +64,8 @@ def gaussian_network(rows: int = 5000, *, seed: int = 0) -> tuple[Tensor, tuple[
         >>> table.shape, "".join(names)
         (torch.Size([10, 7]), 'ABCDEFG')
     """
+    import torch
+
     names = tuple("ABCDEFG")
     arrays = archive("gaussian_test.npz")
     if arrays is not None:

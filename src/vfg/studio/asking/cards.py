@@ -447,9 +447,11 @@ def picture(answered: Answered) -> Markup | None:
 
 
 def pixels_of(answered: Answered) -> tuple[Array, Array]:
-    """The expected value of every pixel, and which are given."""
-    given = np.array([one.given for one in answered.variables.values()])
-    return answered.model.expected_pixels(answered), given
+    """The expected value of every pixel, of those that are given their value; and which are."""
+    names = answered.variables
+    given = np.array([one.given for one in names.values()])
+    values = [float(answered.evidence.get(name, np.nan)) for name in names]
+    return np.where(given, values, answered.model.expected_pixels(answered)), given
 
 
 def evidence_list(answered: Answered, target: str | None = None) -> Markup:
@@ -547,7 +549,9 @@ def editor(answered: Answered, name: str, revision: int = 0, rows: int = 0) -> M
 def _categories(answered: Answered, name: str) -> Markup:
     """All categories by probability, each a button that gives it."""
     posterior, before = answered[name], answered.marginal[name]
-    order = np.argsort(-before.probabilities, kind="stable")[:MOST_OPTIONS].tolist()
+    # A category that is given has all probability, which says nothing about the others.
+    ranked = before if name in answered.evidence else posterior
+    order = np.argsort(-ranked.probabilities, kind="stable")[:MOST_OPTIONS].tolist()
     options = [
         element(
             "button", *_bar(posterior, before, k), type="button", class_="bar",
