@@ -368,23 +368,20 @@ def _gaps(records: list[Found]) -> str:
 
 
 def _growth(records: list[Found]) -> str:
-    """Seconds to fit and rows filled per second of made tables."""
-    efforts = list(dict.fromkeys(record["effort"] for record in records))
-    sizes = list(dict.fromkeys((record["rows"], record["columns"]) for record in records))
-    cells = {(r["rows"], r["columns"], r["effort"]): r for r in records}
+    """Seconds to fit made tables, and what filling, single rows, intervals and draws take."""
     body = [
-        [f"{size[0]:,} x {size[1]}"]
-        + [
-            text
-            for effort in efforts
-            for text in (
-                number(cells[*size, effort]["fit"]),
-                number(size[0] / cells[*size, effort]["transform"]),
-            )
+        [
+            f"{record['rows']:,} x {record['columns']}",
+            record["effort"],
+            number(record["fit"]),
+            number(1.0 / record["per_row"]),
+            number(1e3 * record["single"]),
+            *(f"{record[key]:.1f}" for key in ("interval", "draws")),
         ]
-        for size in sizes
+        for record in sorted(records, key=lambda r: (r["columns"] != 10, r["rows"], r["columns"]))
     ]
-    header = ["rows x columns", *(x for e in efforts for x in (f"{e}: seconds", "rows/s"))]
+    header = ["rows x columns", "effort", "fit, s", "rows/s", "one row, ms"]
+    header += ["intervals / fill", "20 draws / fill"]
     return fill("imputation.growth", table=rows(header, body))
 
 

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from vfg.imputation.fitting import Resources
+from vfg.imputation.fitting import Resources, _fit_parts
 from vfg.imputation.progress import FitBar, limited_threads
+from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer
+from vfg.tables.frames import open_table
 
 
 def table(rows=60):
@@ -30,6 +32,26 @@ def test_parts_advance_the_bar():
     with bar.part("mixtures", 4.0):
         assert bar.completed == 0.0
     assert bar.completed == 0.4
+
+
+def test_the_bar_moves_before_all_work_is_known():
+    shares = []
+
+    class Watched(FitBar):
+        def plan(self, work):
+            shares.append(self.completed)
+            super().plan(work)
+            shares.append(self.completed)
+
+    with Watched(visible=False) as bar:
+        resources = Resources(None, bar)
+        fit_parts_with(resources)
+    assert 0.0 < shares[0] < shares[1] < 0.5  # read, encoded, linear: of 40, then of the plan
+
+
+def fit_parts_with(resources):
+    settings = ImputerSettings(effort="fast", seed=0)
+    return _fit_parts(open_table(table()), settings, None, resources, None)
 
 
 def threads_of_blas():

@@ -166,6 +166,62 @@ def test_regressions_of_folds_did_not_see_their_rows_and_copies():
         np.testing.assert_allclose(slopes.numpy(), expected)
 
 
+def numbers(rows=60, columns=3):
+    """A complete table of numbers that trees can be grown from."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(rows, columns, generator=generator, dtype=torch.float64).cumsum(1)
+    known = torch.ones(rows, columns, dtype=torch.bool)
+    labels = torch.zeros(rows, 0, dtype=torch.long)
+    return TreeTable([1] * columns, values, known, values, [], labels, torch.arange(rows))
+
+
+def test_trees_are_fewer_if_there_is_little_time(monkeypatch):
+    table = numbers()
+    now = [0.0]
+    monkeypatch.setattr("vfg.imputation.trees.time.monotonic", lambda: now[0])
+    growing = Growing(0, 20, deadline=100.0, roots=[[0] * 20], seconds=10.0)
+    now[0] = 90.0
+    growing.keep_time(targets=3)
+    assert growing.trees == 10  # two targets would take 20 seconds
+    growing.keep_time(targets=1)
+    assert growing.trees == 10
+
+    def slower():
+        now[0] += 1.0  # a target takes a second, and so does the look at the clock after it
+        return now[0]
+
+    monkeypatch.setattr("vfg.imputation.trees.time.monotonic", slower)
+    assert grow_forest(table, 20, 0, deadline=now[0]) is None
+    forest, unseen = grow_forest(table, 20, 0, deadline=now[0] + 6.5)
+    assert forest.trees == 10
+    assert forest.roots.shape == (3, forest.trees)
+    assert all(own.shape[1] == forest.trees for own in unseen.trees.values())
+    whole, _ = grow_forest(table, 20, 0)
+    assert torch.equal(whole.roots[0, : forest.trees], forest.roots[0])
+
+
+def test_only_wanted_cells_are_predicted_and_as_with_all_others():
+    table = numbers()
+    forest, unseen = grow_forest(table, 7, 0)
+    wanted = torch.zeros_like(table.observed)
+    wanted[::3, 1] = wanted[5, 2] = True
+    every, some = forest.votes(table.values), forest.votes(table.values, wanted)
+    assert torch.equal(torch.where(wanted, every.means, 0.0), some.means)
+    walked = [by_hand(forest, table.values[5].float(), tree) for tree in forest.roots[2].tolist()]
+    assert every.means[5, 2].item() == np.mean(walked)
+    own = torch.stack([unseen.trees[k][:, :7] for k in range(3)])
+    held = forest.votes(table.values, used=dict(enumerate(own)))
+    chosen = [value for value, use in zip(walked, own[2, 5], strict=True) if use]
+    assert held.means[5, 2].item() == pytest.approx(np.sum(chosen) / max(len(chosen), 1))
+
+
+def by_hand(forest, row, node):
+    """The output of the leaf of a tree that a row reaches."""
+    while (feature := int(forest.feature[node])) >= 0:
+        node = node + 1 if row[feature] <= forest.threshold[node] else int(forest.after[node])
+    return forest.output[forest.after[node]].double().item()
+
+
 def test_trees_grow_from_rows_that_are_filled_without_the_cell_they_predict():
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(200, 2, generator=generator, dtype=torch.float64)

@@ -144,9 +144,11 @@ def rectified_dropout(
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
     """Dropout that draws from a generator, if there is one, where torch's own cannot."""
+    if rate == 0.0:
+        return x
     is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
-    if not is_eager or rate == 0.0 or generator is None:
-        return functional.dropout(x, rate, rate > 0.0)
+    if not is_eager or generator is None:
+        return functional.dropout(x, rate, True)
     kept = torch.empty_like(x).bernoulli_(1.0 - rate, generator=generator)
     return x * kept.div_(1.0 - rate)
 
@@ -183,6 +185,8 @@ class StackedLinear(nn.Module):
         if x.is_cuda or precision == "tf32":
             y = times(x, self.weight, precision)
             return round_to(self.bias, precision) + (y if factor == 1.0 else factor * y)
+        if precision == "float32":
+            return torch.baddbmm(self.bias, x, self.weight, alpha=factor)
         bias, x, weight = (round_to(t, precision) for t in (self.bias, x, self.weight))
         return torch.baddbmm(bias, x, weight, alpha=factor)
 
@@ -307,8 +311,9 @@ class Conditioner(Rounding):
         """The activation with dropout, and a factor that is still to be applied."""
         rate = self.dropout if self.training else 0.0
         is_eager = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        if self.activation == "relu" and is_eager and rate > 0.0:
-            return rectified_dropout(x, rate, self.generator)
+        if self.activation == "relu" and is_eager:
+            # In place: the layer before is needed by nothing else.
+            return rectified_dropout(x, rate, self.generator) if rate > 0.0 else (x.relu_(), 1.0)
         return dropout(ACTIVATIONS[self.activation](x), rate, self.generator), 1.0
 
     def extra_repr(self) -> str:

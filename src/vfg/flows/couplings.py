@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -118,17 +117,20 @@ class CouplingLayer(Flow):
     def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self._transform(self._couple, x)
+        return self._transform(x, inverse=False)
 
     def _inverse(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self._transform(self._uncouple, y)
+        return self._transform(y, inverse=True)
 
-    def _transform(
-        self, couple: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], x: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _transform(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
         kept, moved = split(x, self.kept, self.moved, self.places)
-        moved, log_derivative = couple(moved, self._numbers(kept))
+        moved, log_derivative = self.move(kept, moved, inverse=inverse)
         return join(kept, moved, self.kept, self.moved, self.places), log_derivative.sum(-1)
+
+    def move(self, kept: Tensor, moved: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
+        """The moved coordinates after the layer, and the logarithms of their derivatives."""
+        change = self._uncouple if inverse else self._couple
+        return change(moved, self._numbers(kept))
 
     def transform_given(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Transform `(edges, batch, width)` given a context `(edges, batch, numbers)`.
@@ -178,7 +180,7 @@ class AffineCoupling(CouplingLayer):
 
     def _couple(self, x: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         log_scale, shift = self._scale_and_shift(numbers)
-        return x * log_scale.exp() + shift, log_scale
+        return torch.addcmul(shift, x, log_scale.exp()), log_scale
 
     def _uncouple(self, y: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         log_scale, shift = self._scale_and_shift(numbers)

@@ -88,6 +88,8 @@ AS_GOOD = 1.02
 columns: uniform digits that nothing predicts, rounded, have 1.01."""
 TREE_SHARE = 0.85
 """The share of a budget beyond which no trees are grown."""
+TREE_END = 0.93
+"""The share of a budget at which trees must be grown; the rest is for weighing them."""
 LINEAR_SHARE = 0.1
 """The share of a budget that the linear model may take; beyond it there are no other parts, of
 which the smallest number takes about ten times as long."""
@@ -262,7 +264,10 @@ def _fit_to_matrix(
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
     trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
     with bar.part("trees", 2.0):
-        _fit_second_stage(parts, graph, matrix, categories, own, few_valued, trees, settings.seed)
+        _fit_second_stage(
+            parts, graph, matrix, categories, own, few_valued, trees, settings.seed,
+            resources.deadline(TREE_END),
+        )  # fmt: skip
     return parts
 
 
@@ -275,6 +280,7 @@ def _fit_second_stage(
     few_valued: Mapping[int, Array],
     trees: int,
     seed: int,
+    deadline: float | None,
 ) -> None:
     """Fit what builds on the stacked parts: trees, few-valued columns, sets of categories."""
     values, observed, weights = matrix
@@ -282,7 +288,7 @@ def _fit_second_stage(
     if trees:
         cells = values, observed, labels.places
         held_out, unseen = _add_forest(
-            parts, graph, cells, categories, trees, seed, held_out, weights
+            parts, graph, cells, categories, trees, seed, held_out, weights, deadline
         )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
@@ -314,6 +320,7 @@ def _add_forest(
     seed: int,
     held_out: list[HeldOutRows],
     weights: Tensor | None,
+    deadline: float | None,
 ) -> tuple[list[HeldOutRows], Unseen | None]:
     """Grow and weigh trees on values, mask and categories.
 
@@ -326,7 +333,8 @@ def _add_forest(
     often = None if weights is None else weights[chosen]
     cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
     linear = None if parts.linear is None else mean_function(parts.linear)
-    grown = grow_forest(TreeTable(list(graph.sections.values()), *cells, linear), trees, seed)
+    table = TreeTable(list(graph.sections.values()), *cells, linear)
+    grown = grow_forest(table, trees, seed, deadline)
     if grown is None:
         return held_out, None
     parts.forest, unseen = grown
@@ -784,6 +792,10 @@ class Resources:
     def is_past(self, share: float) -> bool:
         """Whether more than a share is spent."""
         return self.budget is not None and self.spent > share * self.budget
+
+    def deadline(self, share: float) -> float | None:
+        """When a share is spent, in seconds of `time.monotonic`; None without a budget."""
+        return None if self.budget is None else self.begun + share * self.budget
 
     def left(self, share: float) -> float | None:
         """Seconds of a processor until a share is spent, one at the least."""

@@ -19,6 +19,7 @@ that repeat. A tree is grown by scikit-learn and kept as arrays.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ from vfg.utils.cached import CachedModule
 
 FEWEST_TREES = 16
 """Trees of a column at least, however many columns there are."""
+FEWEST_IN_TIME = 5
+"""The same under a budget, or there are none."""
 NODES = 2**20
 """Nodes of all trees together, about, which bounds time and the size of model files (10 MB)."""
 MOST_ROWS = 4000
@@ -374,6 +377,7 @@ class Growing:
     seed: int
     trees: int
     settings: TreeSettings = MIXED
+    deadline: float | None = None  # of `time.monotonic`
     feature: list[Array] = field(default_factory=list)
     threshold: list[Array] = field(default_factory=list)
     after: list[Array] = field(default_factory=list)
@@ -382,6 +386,14 @@ class Growing:
     used: list[Array] = field(default_factory=list)  # (rows, trees): not drawn, by target
     nodes: int = 0
     outputs: int = 0
+    seconds: float = 0.0  # that the trees of the last target took
+
+    def keep_time(self, targets: int) -> None:
+        """Grow fewer trees of each target from now on if those of all would end too late."""
+        left = (targets - len(self.roots)) * self.seconds
+        if self.deadline is not None and left > 0.0:
+            share = (self.deadline - time.monotonic()) / left
+            self.trees = int(self.trees * min(max(share, 0.0), 1.0))
 
     def grow(
         self,
@@ -401,6 +413,7 @@ class Growing:
         # Files are loaded and asked without scikit-learn.
         from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+        begun = time.monotonic()
         place, roots = len(self.roots), []
         kept = np.flatnonzero(~own)
         inputs = np.ascontiguousarray(features[np.ix_(rows, kept)], dtype=np.float32)
@@ -428,6 +441,7 @@ class Growing:
             self._keep(model, kept, categories)
         self.roots.append(roots)
         self.used.append(unused)
+        self.seconds = time.monotonic() - begun
 
     def _keep(self, model: Any, kept: Array, categories: int) -> None:
         tree = model.tree_
@@ -450,7 +464,7 @@ class Growing:
         """Put the arrays into a forest of their sizes."""
         for name in ("feature", "threshold", "after", "output"):
             getattr(forest, name).copy_(torch.from_numpy(np.concatenate(getattr(self, name))))
-        forest.roots.copy_(torch.tensor(self.roots))
+        forest.roots.copy_(torch.tensor([roots[: self.trees] for roots in self.roots]))
         forest.forget()
 
 
@@ -543,8 +557,13 @@ class TreeTable:
         return self.linear(self.values, self.observed, torch.arange(len(self.values)))
 
 
-def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, Unseen] | None:
-    """Grow a forest; what did not see which rows. None without any target."""
+def grow_forest(
+    table: TreeTable, most: int, seed: int, deadline: float | None = None
+) -> tuple[Forest, Unseen] | None:
+    """Grow a forest; what did not see which rows. None without any target, or without time.
+
+    Trees are fewer if they would be grown after a deadline, in seconds of `time.monotonic`.
+    """
     slopes, offsets, owners = make_features(table.widths, table.categories)
     starts = np.cumsum([0, *table.widths])[:-1].tolist()
     of_categories = {column.places[0] for column in table.categories}
@@ -567,12 +586,14 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, Unseen]
     features = table.filled.numpy() @ slopes + offsets
     trees = plan_trees(len(known), len(numbers) + len(grown), most)
     how = MIXED if table.categories else NUMERIC
-    growing, groups = Growing(seed, trees, how), table.copies.numpy()
+    growing, groups = Growing(seed, trees, how, deadline), table.copies.numpy()
+    targets = len(numbers) + len(grown)
     weights = None if table.weights is None else table.weights.numpy()
     for start in numbers:
         rows = np.flatnonzero(known[:, start])
         truth = table.values[rows, start].numpy()
         growing.grow(features, owners == start, rows, truth, groups, weights=weights)
+        growing.keep_time(targets)
     regressed = any(sizes[place] <= MOST_SHARES for place in grown)
     folds = np.random.default_rng([seed, len(known)]).integers(FOLDS, size=len(known))[groups]
     fitted = np.zeros((1 + FOLDS, len(slopes) + 1, sum(sizes)))
@@ -583,6 +604,7 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, Unseen]
         filled = table.without(column.places).numpy()
         features = filled @ slopes + offsets
         growing.grow(features, own, rows, labels[rows], groups, sizes[place], weights)
+        growing.keep_time(targets)
         if sizes[place] <= MOST_SHARES:
             filled = np.clip(filled, -MOST_EXTREME, MOST_EXTREME)
             filled[:, column.places] = 0.0
@@ -593,6 +615,9 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, Unseen]
                 fitted[fold + 1, :, section] = fit_regression(
                     filled[some], labels[some], sizes[place], often
                 )
+    if growing.trees < min(trees, FEWEST_IN_TIME):
+        return None
+    trees = growing.trees
     shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
     limited = not table.categories
     forest = Forest(*shape, growing.nodes, growing.outputs, limited=limited, regressed=regressed)
@@ -609,7 +634,7 @@ def grow_forest(table: TreeTable, most: int, seed: int) -> tuple[Forest, Unseen]
             scores = torch.from_numpy(column.part.scores)
             forest.levels[first : first + size, column.places[0]] = scores
         first += size
-    unseen = {k: torch.from_numpy(used) for k, used in enumerate(growing.used)}
+    unseen = {k: torch.from_numpy(used[:, :trees]) for k, used in enumerate(growing.used)}
     return forest, Unseen(unseen, torch.from_numpy(folds), without)
 
 

@@ -42,13 +42,15 @@ def apply_in_order(flows, x, inverse):
     return x, total
 
 
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["tiles", "autograd"])
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize(
     ("width", "layers", "blocks"), [(2, 2, 1), (3, 2, 3), (5, 3, 4), (6, 4, 5)]
 )
 def test_results_and_derivatives_are_those_of_the_couplings_one_by_one(
-    width, layers, blocks, inverse
+    width, layers, blocks, inverse, least, monkeypatch
 ):
+    monkeypatch.setattr("vfg.flows.fast.chains.LEAST", least)
     flows = couplings(width=width, layers=layers, blocks=blocks)
     x = data(width=width).requires_grad_()
     weight = data(width=width, seed=2), data(width=1, seed=3)[..., 0]

@@ -39,8 +39,11 @@ from vfg.flows.fast.tiles import (
     tiles,
 )
 
-LEAST = 1 << 15
-"""Fewest entries of a hidden layer for tiles: smaller ones stay in a CPU's cache anyway."""
+LEAST = 1 << 21
+"""Fewest entries of all hidden layers of consecutive couplings for tiles on a CPU; autograd takes
+fewer calls for smaller ones. Of four couplings with two hidden layers of 64, 128 rows and width 8
+or 32, 4 edges train in 3.8 and 4.3 ms instead of 5.0 and 5.7, and 16 in 8.9 and 11.4 instead of 9.2
+and 13.2; inverses of 4 take 1.5 and 1.7 ms instead of 2.0 and 2.4."""
 
 
 def apply_flows(
@@ -52,22 +55,25 @@ def apply_flows(
     """
     ordered = list(reversed(flows)) if inverse else list(flows)
     log_det: Tensor | None = None
-    for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x, memory)):
-        if is_chain:
-            couplings = [flow for flow in members if isinstance(flow, AffineCoupling)]
+    for is_chain, members in groupby(ordered, key=lambda flow: _fits(flow, x)):
+        some = list(members)
+        couplings = [flow for flow in some if isinstance(flow, AffineCoupling)]
+        if is_chain and _is_small(couplings, x, memory):
+            x, term = _apply_couplings(couplings, x, inverse=inverse)
+        elif is_chain and all(_has_derivative(flow, x) for flow in couplings):
             layers = [layer for flow in couplings for layer in _layers(flow)]
             parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
             x, term = _Chain.apply(_call(couplings, x, inverse, memory), x, *parameters)  # type: ignore[no-untyped-call]
         else:
-            x, term = checkpointed(list(members), x, memory, inverse=inverse)
+            x, term = checkpointed(some, x, memory, inverse=inverse)
         log_det = term if log_det is None else log_det + term
     if log_det is None:
         raise ValueError("there is no flow to apply")
     return x, log_det
 
 
-def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
-    """Whether a flow is a coupling whose derivative is implemented here."""
+def _fits(flow: Flow, x: Tensor) -> bool:
+    """Whether a flow is a coupling with a fully connected conditioner of kept coordinates."""
     return (
         is_ordinary(x)  # first, since exporters have no numbers of rows to compare
         and type(flow) is AffineCoupling
@@ -75,10 +81,34 @@ def _fits(flow: Flow, x: Tensor, memory: str) -> bool:
         and isinstance(flow.conditioner, Conditioner)
         and len(flow.kept) > 0
         and len(flow.conditioner.hidden_layers) > 0
-        and all(type(layer) is StackedLinear for layer in _layers(flow))
-        and flow.conditioner.last.weight.dtype == x.dtype
-        and (x.is_cuda or memory != "store" or _hidden_numbers([flow], x) >= LEAST)
     )
+
+
+def _has_derivative(flow: AffineCoupling, x: Tensor) -> bool:
+    """Whether the derivative of a coupling that fits is implemented here."""
+    stacked = all(type(layer) is StackedLinear for layer in _layers(flow))
+    return stacked and flow.conditioner.last.weight.dtype == x.dtype
+
+
+def _is_small(flows: list[AffineCoupling], x: Tensor, memory: str) -> bool:
+    """Whether couplings are left to autograd."""
+    return memory == "store" and not x.is_cuda and _hidden_numbers(flows, x) < LEAST
+
+
+def _apply_couplings(
+    flows: list[AffineCoupling], x: Tensor, *, inverse: bool
+) -> tuple[Tensor, Tensor]:
+    """Couplings in the order in which they are applied, whose halves are joined at the end."""
+    kept, moved = (x.index_select(-1, half) for half in (flows[0].kept, flows[0].moved))
+    log_det: Tensor | None = None
+    for number, flow in enumerate(flows):
+        if number:
+            changed = _change_halves(flows[number - 1], flow, kept.mT, moved.mT, has_one=False)
+            kept, moved = (half.mT for half in changed)
+        moved, slopes = flow.move(kept, moved, inverse=inverse)
+        log_det = slopes.sum(-1) if log_det is None else log_det + slopes.sum(-1)
+    assert log_det is not None
+    return torch.cat([kept, moved], dim=-1).index_select(-1, flows[-1].places), log_det
 
 
 def _layers(flow: AffineCoupling) -> list[StackedLinear]:
