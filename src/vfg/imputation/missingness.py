@@ -33,7 +33,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.gaussian.parameters import factors_of
 from vfg.imputation.rubin import Pooled
-from vfg.imputation.selection import LOGISTIC, Selection, fit_selection
+from vfg.imputation.selection import LOGISTIC, Selection, fit_selection, fit_step
 from vfg.tables.cells import Array, Label, Mask
 from vfg.training.losses import draw_rows
 
@@ -359,6 +359,8 @@ def find_mechanism(
         # One column is like no other.
         if len(chosen) == 1 or not is_common:
             judged = _judge_columns(predictions, chosen, offsets, masks)
+            if judged is None and best.evidence > MARGIN:
+                judged = _find_step(predictions, x, chosen, offsets, masks, alike.common)
             return Mechanism(None, best.evidence, rival) if judged is None else judged
     # A column that the others do not predict follows those that they do, as far as these agree.
     own, other = (np.ones(len(chosen)), 1.0) if assumed == "self" else best.shares()
@@ -397,6 +399,34 @@ def _judge_columns(
     evidence, rival = fit.by_column[found].sum(), rivals[found].clip(0.0).sum()
     slopes = slopes.clip(-STEEPEST, STEEPEST)
     return Mechanism(torch.from_numpy(slopes), float(evidence), float(rival))
+
+
+def _find_step(
+    predictions: _Predictions,
+    values: Array,
+    chosen: Array,
+    offsets: Array | None,
+    masks: Array,
+    common: float,
+) -> Mechanism | None:
+    """Steep slopes of all columns, if nothing else explains the missing cells better.
+
+    Where all values beyond a threshold are missing, odds do not grow as slopes of tilts say.
+    """
+    expected, observed = predictions.expected, predictions.observed
+    fitted = torch.zeros(values.shape[1], dtype=torch.bool)
+    fitted[torch.from_numpy(chosen)] = True
+    known, seen = torch.from_numpy(np.where(observed, values, 0.0)), torch.from_numpy(observed)
+    found = fit_step(known, seen, 1.0 if common > 0.0 else -1.0, fitted)
+    if found is None:
+        return None
+    slopes, evidence = found
+    rival = _evidence_of_rivals(expected, observed, chosen, None).clip(0.0).sum()
+    rival = max(float(rival), _evidence_of_a_driver(expected, observed, chosen, None))
+    if offsets is not None:
+        beside = _evidence_of_rivals(expected, observed, chosen, offsets).clip(0.0).sum()
+        rival = max(rival, float(masks.clip(0.0).sum() + beside))
+    return Mechanism(slopes, evidence, rival) if evidence > rival + MARGIN else None
 
 
 def _chances(own: Array, others: Array) -> Array:
