@@ -26,15 +26,17 @@ def mnar(found: Found) -> str:
     for name, words in NAMES.items():
         by = {
             method: [c for c in cells if (c["mechanism"], c["method"]) == (name, method)]
-            for method in ("ignorable", "auto")
+            for method in ("ignorable", "auto", "self")
         }
         if not by["auto"]:
             continue
-        errors = [f"{geometric_mean(c['mse'] for c in own):.3f}" for own in by.values()]
-        held = [f"{mean(c['coverage'] for c in own):.2f}" for own in by.values()]
+        errors = [f"{geometric_mean(c['mse'] for c in own):.3f}" for own in by.values() if own]
+        held = [f"{mean(c['coverage'] for c in own):.2f}" for own in by.values() if own]
         used = sum(c["slope"] is not None for c in by["auto"])
         body.append([words, *errors, *held, f"{used} of {len(by['auto'])}"])
-    header = ["mechanism", "ignorable", '"auto"', "covered", 'covered, "auto"', "found in"]
+    known = {cell["method"] for cell in cells}
+    methods = ["ignorable", '"auto"', *(['"self"'] if "self" in known else [])]
+    header = ["mechanism", *methods, *(f"covered, {method}" for method in methods), "found in"]
     return fill("missing.mnar", table=rows(header, body), **_counted(found), **found)
 
 

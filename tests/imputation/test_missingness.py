@@ -461,3 +461,26 @@ def test_sensitivities_are_printed_as_a_table():
     estimate = float(np.ravel(result.pooled[2].estimate)[0])
     assert lines[6].split()[:2] == ["statistic", "1"]
     assert float(lines[6].split()[2]) == pytest.approx(estimate, rel=1e-4)
+
+
+@pytest.mark.parametrize("rows", [100, 600])
+def test_blocks_that_another_column_hides_have_no_slopes(rows):
+    """Three columns are missing where a fourth is large; slopes made errors 14 times as large."""
+    generator = np.random.default_rng(rows)
+    table = np.cumsum(generator.normal(size=(rows, 6)), axis=1)
+    table = table / table.std(0)
+    table[table[:, 3] > np.median(table[:, 3]), :3] = np.nan
+    assert VFGImputer(bend=False, random_state=0).fit(table).model_.slopes is None
+
+
+def test_steps_of_own_values_are_found():
+    """Every value above the mean of three columns is missing."""
+    generator = np.random.default_rng(1)
+    loadings = generator.normal(size=(2, 6))
+    truth = generator.normal(size=(1500, 2)) @ loadings + 0.7 * generator.normal(size=(1500, 6))
+    missing = truth > 0.0
+    missing[:, 3:] = False
+    imputer = VFGImputer(bend=False, random_state=0).fit(np.where(missing, np.nan, truth + 9.0))
+    slopes = imputer.model_.slopes
+    assert slopes is not None
+    assert (slopes > 3.4).sum() == 3

@@ -33,7 +33,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.gaussian.parameters import factors_of
 from vfg.imputation.rubin import Pooled
-from vfg.imputation.selection import LOGISTIC, Selection, fit_selection
+from vfg.imputation.selection import LOGISTIC, Selection, fit_selection, fit_step
 from vfg.tables.cells import Array, Label, Mask
 from vfg.training.losses import draw_rows
 
@@ -81,6 +81,11 @@ DRIVERS = 5
 """Columns of which each is tried as the one that all missing cells depend on."""
 RIDGES = (1.0, 10.0, 100.0)
 """Prior precisions of their coefficients, among which the evidence chooses for every column."""
+BLOCKED = 0.68
+"""How much of what there is to explain masks of other columns may explain. Above it columns are
+missing in blocks, and a reason that they have in common looks like slopes. It was 0.70 to 0.97 for
+blocks of two and three columns and 100 to 2,000 rows, and at most 0.66 for cells missing by their
+value on seven tables."""
 MARGIN = 10.0
 """Logarithm of the Bayes factor above which cells count as missing by their value. On 14 UCI tables
 it was below 0 for cells missing completely at random, also in blocks, and 28 to 950 for cells
@@ -348,6 +353,8 @@ def find_mechanism(
     alike, different = (_fit_slopes(predictions, chosen, offsets, spread) for spread in SPREADS)
     best, rival = max(alike, different, key=lambda fit: fit.evidence), 0.0
     if assumed != "self":
+        if _are_blocks(seen, chosen, masks):
+            return Mechanism(None, best.evidence, float(masks.sum()))
         is_common = best.evidence > MARGIN
         if is_common:
             others = _evidence_of_others(predictions.expected, seen, chosen, offsets)
@@ -359,6 +366,8 @@ def find_mechanism(
         # One column is like no other.
         if len(chosen) == 1 or not is_common:
             judged = _judge_columns(predictions, chosen, offsets, masks)
+            if judged is None and best.evidence > MARGIN:
+                judged = _find_step(predictions, x, chosen, offsets, masks, alike.common)
             return Mechanism(None, best.evidence, rival) if judged is None else judged
     # A column that the others do not predict follows those that they do, as far as these agree.
     own, other = (np.ones(len(chosen)), 1.0) if assumed == "self" else best.shares()
@@ -397,6 +406,34 @@ def _judge_columns(
     evidence, rival = fit.by_column[found].sum(), rivals[found].clip(0.0).sum()
     slopes = slopes.clip(-STEEPEST, STEEPEST)
     return Mechanism(torch.from_numpy(slopes), float(evidence), float(rival))
+
+
+def _find_step(
+    predictions: _Predictions,
+    values: Array,
+    chosen: Array,
+    offsets: Array | None,
+    masks: Array,
+    common: float,
+) -> Mechanism | None:
+    """Steep slopes of all columns, if nothing else explains the missing cells better.
+
+    Where all values beyond a threshold are missing, odds do not grow as slopes of tilts say.
+    """
+    expected, observed = predictions.expected, predictions.observed
+    fitted = torch.zeros(values.shape[1], dtype=torch.bool)
+    fitted[torch.from_numpy(chosen)] = True
+    known, seen = torch.from_numpy(np.where(observed, values, 0.0)), torch.from_numpy(observed)
+    found = fit_step(known, seen, 1.0 if common > 0.0 else -1.0, fitted)
+    if found is None:
+        return None
+    slopes, evidence = found
+    rival = _evidence_of_rivals(expected, observed, chosen, None).clip(0.0).sum()
+    rival = max(float(rival), _evidence_of_a_driver(expected, observed, chosen, None))
+    if offsets is not None:
+        beside = _evidence_of_rivals(expected, observed, chosen, offsets).clip(0.0).sum()
+        rival = max(rival, float(masks.clip(0.0).sum() + beside))
+    return Mechanism(slopes, evidence, rival) if evidence > rival + MARGIN else None
 
 
 def _chances(own: Array, others: Array) -> Array:
@@ -663,6 +700,16 @@ def _offsets_by_masks(observed: Mask, chosen: Array) -> tuple[Array | None, Arra
     if sum(max(0.0, one.evidence) for one in found) <= MARGIN:
         return None, evidence
     return np.stack([one.logits for one in found], axis=1), evidence
+
+
+def _are_blocks(observed: Mask, chosen: Array, evidence: Array) -> bool:
+    """Whether columns are missing together, so that nothing is left for their values to explain.
+
+    The evidence is that of masks of other columns, by column.
+    """
+    share = (~observed[:, chosen]).mean(0)
+    most = len(observed) * (scipy.special.entr(share) + scipy.special.entr(1.0 - share))
+    return bool(np.median(evidence / most) > BLOCKED)
 
 
 def _masks_beyond(logits: Array, observed: Mask, chosen: Array) -> float:
