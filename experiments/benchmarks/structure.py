@@ -187,9 +187,9 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "vfg, linear": lambda table: ours(table, nonlinear=False),
 }
 WALKS = {
-    f"walk {weight:g} {support:g}": {"WEIGHT": weight, "SUPPORT": support}
-    for weight in (1.0, 0.7, 0.5, 0.3)
-    for support in (0.5, 0.8, 0.9)
+    f"walk {weight:g} {support:g}": {"WEIGHT": weight, "FALL": 0.0, "SUPPORT": support}
+    for weight in (1.0, 0.7, 0.57, 0.4)
+    for support in (0.5, 0.75, 0.9)
 }
 """Constants of `vfg.structure.learning` that are compared on the group "walks"."""
 LEARNERS = {
