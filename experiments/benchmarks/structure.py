@@ -1,7 +1,8 @@
 """Graphs learned from simulated tables with missing cells, against published methods.
 
     python -m experiments.benchmarks.structure [--seeds 5] [--jobs 2] [--seconds 1500]
-        [--groups main small more large networks walks] [--methods vfg GES ...]    some of them, by how names begin
+        [--skip 0] [--groups main small more large networks walks]
+        [--methods vfg GES ...]    some of them, by how names begin
 
 Graphs are random, columns standardised, and results compared as completed partially directed
 graphs: Hamming distance (the empty graph has as many as there are edges), structural intervention
@@ -9,7 +10,9 @@ distance, F1 of directions. Baselines, and the table of Sachs and others (2005),
 interpreter that VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Every cell is
 kept in docs/results/cells/structure.jsonl, so that a run that was stopped goes on; after
 `--seconds` no cell is begun. Settings of vfg were chosen on seeds below 10 and from 100 on, and the
-linear start after a look at seed 10; the seeds here are 10 to 14.
+linear start after a look at seed 10; the seeds here are 10 to 14, those of the group "walks" 100 to
+104. The group "networks" has tables of networks that pgmpy bundles; with VFG_NETWORKS, a folder,
+they are kept there for machines without pgmpy.
 """
 
 from __future__ import annotations

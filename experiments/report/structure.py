@@ -21,6 +21,7 @@ GROUPS = {
     "more": "Graphs of 20 nodes: scale-free, missing at random, other shares of missing cells",
     "small": "Graphs of 10 nodes: from no missing cells to half of them",
     "large": "Graphs of 50 nodes",
+    "networks": "Networks that pgmpy bundles: four Gaussian ones and two discrete ones",
 }
 """Groups of settings and the headings of their tables."""
 
@@ -65,6 +66,19 @@ def _group(settings: list[Found], *, timed: bool) -> str:
     return "\n\n".join(parts)
 
 
+def _walks(settings: list[Found]) -> str:
+    """Distances with other weights of the evidence and other shares of agreement."""
+    if not settings:
+        return ""
+    names = dict.fromkeys(name for setting in settings for name in setting["methods"])
+    lines = [
+        [*name.split()[1:], *(_cell(setting, name, "shd", 1) for setting in settings)]
+        for name in names
+        if any(_runs(setting, name, "shd") for setting in settings)
+    ]
+    return fill("structure.walks", table=rows(["weight", "share", *map(_label, settings)], lines))
+
+
 def structure(found: Found) -> str:
     """Distances and seconds of every method in every setting, group by group."""
     settings: list[Any] = found["settings"]
@@ -82,6 +96,7 @@ def structure(found: Found) -> str:
         "structure",
         **{key: value for key, value in found.items() if key != "sachs"},
         sachs=fill("structure.sachs", **found["sachs"]),
+        walks=_walks([setting for setting in settings if setting["group"] == "walks"]),
         groups="\n\n".join(groups),
         failed=failed,
         done=done,

@@ -57,8 +57,8 @@ there are, the more effects may cancel by chance, so that the factor falls with 
 FALL = 0.4
 """Exponent of that fall: the factor is 0.57 for 20 columns."""
 SUPPORT = 0.75
-"""Share of the sampled graphs with an edge that must agree on its arrow. Other weights and shares are
-compared by `python -m experiments.benchmarks.structure --groups walks`."""
+"""Share of the sampled graphs with an edge that must agree on its arrow. Other weights and shares
+are compared by `python -m experiments.benchmarks.structure --groups walks`."""
 EVIDENCE = 3.0
 """Nats by which the reverse of an edge must be worse for its direction to be known: odds of 20."""
 
@@ -101,10 +101,12 @@ def learn_graph(
     whichever the extended BIC prefers; each pair of columns counts with the rows in which both are
     observed. Missing cells are drawn, first from a Gaussian without structure, then from the graph
     learned so far, and the graph is learned again. The search moves one column at a time through an
-    order of all of them.
+    order of all of them. Orders are then sampled in proportion to how well they fit, and the graph
+    is the one that differs least from all that were sampled.
 
     Linear Gaussian relations do not decide every direction. `LearnedGraph.undirected` has the edges
-    that fit as well in the other direction. Curved relations between numbers decide it, if noise is
+    that fit as well in the other direction, and those on whose direction the sampled graphs do not
+    agree. Curved relations between numbers decide it, if noise is
     additive. Cells are taken to be missing at random, given the observed ones.
 
     `kind="tree"` finds latent nodes over groups of columns: trees by clustering and by neighbour
