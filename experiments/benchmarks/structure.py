@@ -142,9 +142,15 @@ def hide(table: Any, share: float, pattern: str, seed: int) -> Any:
 def ours(table: Any, **options: Any) -> Any:
     names = [f"x{k}" for k in range(table.shape[1])]
     columns: dict[str, Any] = dict(zip(names, table.T, strict=True))
-    if (np.nan_to_num(table) == np.round(np.nan_to_num(table))).all():  # codes of categories
+    if has_codes(table):
         columns = {k: [None if x != x else f"c{x:g}" for x in v] for k, v in columns.items()}
     return stated_class(names, vfg.learn_graph(columns, **options))
+
+
+def has_codes(table: Any) -> bool:
+    """Whether a table has codes of categories rather than numbers."""
+    cells = np.nan_to_num(table)
+    return bool((cells == np.round(cells)).all())
 
 
 def stated_class(names: Sequence[str], learned: vfg.LearnedGraph) -> Any:
@@ -230,6 +236,8 @@ def learn(method: str, table: Any, gaps: Any) -> tuple[Any, float]:
     elif way:
         fills = {"EM": LEARNERS[name], "means": with_means, "complete rows": complete_rows}
         given = fills[way](gaps)
+        if has_codes(gaps):
+            given = np.clip(np.round(given), np.nanmin(gaps, 0), np.nanmax(gaps, 0))
     else:
         given = gaps
     own = time.process_time() - begun
