@@ -16,6 +16,11 @@ def _spread(values: list[float], digits: int) -> str:
     return f"{fmean(values):.{digits}f}{around}"
 
 
+def _counted(values: list[float], seeds: int) -> str:
+    """Mean and deviation, and of how many seeds if these are not all."""
+    return _spread(values, 3) + (f" ({len(values)})" if 0 < len(values) < seeds else "")
+
+
 GROUPS = {
     "main": "Graphs of 20 nodes",
     "more": "Graphs of 20 nodes: scale-free, missing at random, other shares of missing cells",
@@ -128,27 +133,34 @@ def graph_models(found: Found) -> str:
 def interventions(found: Found) -> str:
     """Errors of every method on every system."""
     systems: dict[str, list[Any]] = found["systems"]
-    methods = list(next(iter(systems.values()))[0])
+    methods = list(dict.fromkeys(name for runs in systems.values() for run in runs for name in run))
+    seeds = max(map(len, systems.values()))
     errors = {
-        system: {name: [run[name]["rmse"] for run in runs] for name in methods}
+        system: {name: [run[name]["rmse"] for run in runs if name in run] for name in methods}
         for system, runs in systems.items()
     }
-    lines = [[name, *(_spread(errors[system][name], 3) for system in systems)] for name in methods]
+    lines = [
+        [name, *(_counted(errors[system][name], seeds) for system in systems)] for name in methods
+    ]
     baselines = [name for name in methods if not name.startswith(("vfg", "bound"))]
     ratios = []
     for name in (name for name in methods if name.startswith("vfg")):
         shares = [
-            fmean(own[name]) / min(fmean(own[other]) for other in baselines)
+            fmean(own[name])
+            / min(fmean(own[other]) for other in baselines if len(own[other]) == len(own[name]))
             for own in errors.values()
         ]
         listed = ", ".join(f"{share:.2f}" for share in shares)
-        ratios.append(f"Errors of `{name}` as shares of the best baseline's: {listed}.")
+        ratios.append(
+            f"Errors of `{name}` as shares of the best baseline's of those with all seeds: {listed}."
+        )
     fields = {key: value for key, value in found.items() if key != "systems"}
     return fill(
         "interventions",
         **fields,
         share=round(100 * found["missing"]),
-        seeds=len(next(iter(systems.values()))),
+        seeds=seeds,
+        systems=len(systems),
         table=rows(["method", *systems], lines),
         verdict="\n".join(ratios),
     )
