@@ -152,7 +152,7 @@ def interventions(found: Found) -> str:
         ]
         listed = ", ".join(f"{share:.2f}" for share in shares)
         ratios.append(
-            f"Errors of `{name}` as shares of the best baseline's of those with all seeds: {listed}."
+            f"Errors of `{name}` as shares of the best baseline's with all seeds: {listed}."
         )
     fields = {key: value for key, value in found.items() if key != "systems"}
     return fill(
