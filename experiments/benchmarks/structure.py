@@ -195,7 +195,7 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "vfg": ours,
     "vfg, linear": lambda table: ours(table, nonlinear=False),
 }
-WALKS = {
+WALKS: dict[str, dict[str, Any]] = {
     f"walk {weight:g} {support:g}": {"WEIGHT": weight, "FALL": 0.0, "SUPPORT": support}
     for weight in (1.0, 0.7, 0.57, 0.4)
     for support in (0.5, 0.75, 0.9)
