@@ -82,8 +82,11 @@ def miic(question: Answer) -> Answer:
     import pyagrum
 
     table = question["table"]
+    is_discrete = (table == np.round(table)).all()
     codes = frame(table).apply(
-        lambda column: pd.qcut(column, BINS, labels=False, duplicates="drop")
+        lambda column: (
+            column if is_discrete else pd.qcut(column, BINS, labels=False, duplicates="drop")
+        )
     )
     learner = pyagrum.BNLearner(codes.astype(str))
     learner.useMIIC()

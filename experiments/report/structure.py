@@ -16,11 +16,17 @@ def _spread(values: list[float], digits: int) -> str:
     return f"{fmean(values):.{digits}f}{around}"
 
 
+def _counted(values: list[float], seeds: int) -> str:
+    """Mean and deviation, and of how many seeds if these are not all."""
+    return _spread(values, 3) + (f" ({len(values)})" if 0 < len(values) < seeds else "")
+
+
 GROUPS = {
     "main": "Graphs of 20 nodes",
     "more": "Graphs of 20 nodes: scale-free, missing at random, other shares of missing cells",
     "small": "Graphs of 10 nodes: from no missing cells to half of them",
     "large": "Graphs of 50 nodes",
+    "networks": "Networks that pgmpy bundles: four Gaussian ones and two discrete ones",
 }
 """Groups of settings and the headings of their tables."""
 
@@ -65,6 +71,19 @@ def _group(settings: list[Found], *, timed: bool) -> str:
     return "\n\n".join(parts)
 
 
+def _walks(settings: list[Found]) -> str:
+    """Distances with other weights of the evidence and other shares of agreement."""
+    if not settings:
+        return ""
+    names = dict.fromkeys(name for setting in settings for name in setting["methods"])
+    lines = [
+        [*name.split()[1:], *(_cell(setting, name, "shd", 1) for setting in settings)]
+        for name in names
+        if any(_runs(setting, name, "shd") for setting in settings)
+    ]
+    return fill("structure.walks", table=rows(["weight", "share", *map(_label, settings)], lines))
+
+
 def structure(found: Found) -> str:
     """Distances and seconds of every method in every setting, group by group."""
     settings: list[Any] = found["settings"]
@@ -82,6 +101,7 @@ def structure(found: Found) -> str:
         "structure",
         **{key: value for key, value in found.items() if key != "sachs"},
         sachs=fill("structure.sachs", **found["sachs"]),
+        walks=_walks([setting for setting in settings if setting["group"] == "walks"]),
         groups="\n\n".join(groups),
         failed=failed,
         done=done,
@@ -113,27 +133,34 @@ def graph_models(found: Found) -> str:
 def interventions(found: Found) -> str:
     """Errors of every method on every system."""
     systems: dict[str, list[Any]] = found["systems"]
-    methods = list(next(iter(systems.values()))[0])
+    methods = list(dict.fromkeys(name for runs in systems.values() for run in runs for name in run))
+    seeds = max(map(len, systems.values()))
     errors = {
-        system: {name: [run[name]["rmse"] for run in runs] for name in methods}
+        system: {name: [run[name]["rmse"] for run in runs if name in run] for name in methods}
         for system, runs in systems.items()
     }
-    lines = [[name, *(_spread(errors[system][name], 3) for system in systems)] for name in methods]
+    lines = [
+        [name, *(_counted(errors[system][name], seeds) for system in systems)] for name in methods
+    ]
     baselines = [name for name in methods if not name.startswith(("vfg", "bound"))]
     ratios = []
     for name in (name for name in methods if name.startswith("vfg")):
         shares = [
-            fmean(own[name]) / min(fmean(own[other]) for other in baselines)
+            fmean(own[name])
+            / min(fmean(own[other]) for other in baselines if len(own[other]) == len(own[name]))
             for own in errors.values()
         ]
         listed = ", ".join(f"{share:.2f}" for share in shares)
-        ratios.append(f"Errors of `{name}` as shares of the best baseline's: {listed}.")
+        ratios.append(
+            f"Errors of `{name}` as shares of the best baseline's with all seeds: {listed}."
+        )
     fields = {key: value for key, value in found.items() if key != "systems"}
     return fill(
         "interventions",
         **fields,
         share=round(100 * found["missing"]),
-        seeds=len(next(iter(systems.values()))),
+        seeds=seeds,
+        systems=len(systems),
         table=rows(["method", *systems], lines),
         verdict="\n".join(ratios),
     )

@@ -1,7 +1,7 @@
 """Scores against direct regressions, searches against all DAGs of four nodes."""
 
 from collections import Counter
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -146,6 +146,36 @@ def test_search_finds_the_best_of_all_dags(seed):
     best = max(total(score, other) for other in all_dags(NODES))
     assert value <= best + 1e-9
     assert total(score, dag) == pytest.approx(best, abs=1e-2)
+
+
+def best_of_all(score, nodes):
+    """The best score of all DAGs: the best parents of every node in every order."""
+    others = [[k for k in range(nodes) if k != node] for node in range(nodes)]
+    families = {
+        (node, own): score.family(node, own)
+        for node in range(nodes)
+        for size in range(nodes)
+        for own in combinations(others[node], size)
+    }
+    best = {
+        (node, before): max(
+            families[node, own] for size in range(nodes) for own in combinations(before, size)
+        )
+        for node, before in families
+    }
+    return max(
+        sum(best[node, tuple(sorted(order[:place]))] for place, node in enumerate(order))
+        for order in permutations(range(nodes))
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_walk_finds_the_best_of_all_dags_of_six_nodes(seed):
+    score = linear_score(simulate(seed, nodes=6))
+    families = free_families(score, 6)
+    walk = sample_orders(families, range(6), 40, 0.5, np.random.default_rng(seed))
+    value = max(search_order(families, order)[1] for order in list(walk)[::10])
+    assert value == pytest.approx(best_of_all(score, 6), abs=1e-2)
 
 
 def test_orders_are_drawn_in_proportion_to_their_scores():

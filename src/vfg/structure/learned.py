@@ -44,9 +44,9 @@ class LearnedGraph:
         kind: `"dag"` or `"tree"`.
         columns: of the table.
         graph: of a DAG a latent node over every family; of a tree the tree.
-        edges: (cause, effect) pairs of one DAG that fits best; none of a tree.
+        edges: (cause, effect) pairs of one DAG; none of a tree.
         directed: those edges whose direction the table, or what the user knows, decides.
-        undirected: the other edges, which fit the table equally well in both directions.
+        undirected: the others: both directions fit the table about as well.
         score: of the whole graph; higher is better.
         gains: what each edge adds to the score, in nats; below 0 for an edge that was required.
         confidences: the share of bootstrap samples with the edge, in any direction.

@@ -49,13 +49,16 @@ STARTS = 3
 best linear graph, the others are random. What they miss, the walk from the best of them finds."""
 WALK, WARM_UP = 100, 15
 """Sweeps of the walk over orders, and how many of the first are left out."""
-WEIGHT = 0.5
-"""Factor of the evidence in the walk. Effects that cancel in part look like edges that are not
-there, and these make false arrows all around: in linear scale-free graphs of 20 nodes the true
-graph was 4 to 9 nats below the best, even in complete tables."""
-SUPPORT = 0.8
-"""Share of the sampled graphs with an edge that must agree on its arrow. See
-`python -m experiments.benchmarks.structure_walk` for other weights and shares."""
+WEIGHT, SMALL = 1.0, 5
+"""Factor of the evidence in the walk, for tables of few columns. Effects that cancel in part look
+like edges that are not there, and these make false arrows all around: in linear scale-free graphs
+of 20 nodes the true graph was 4 to 9 nats below the best, even in complete tables. The more columns
+there are, the more effects may cancel by chance, so that the factor falls with their number."""
+FALL = 0.4
+"""Exponent of that fall: the factor is 0.57 for 20 columns."""
+SUPPORT = 0.75
+"""Share of the sampled graphs with an edge that must agree on its arrow. Other weights and shares
+are compared by `python -m experiments.benchmarks.structure --groups walks`."""
 EVIDENCE = 3.0
 """Nats by which the reverse of an edge must be worse for its direction to be known: odds of 20."""
 
@@ -97,11 +100,13 @@ def learn_graph(
     $\sum_y s(y, pa(y))$. Every column is regressed on its parents, linearly or by splines,
     whichever the extended BIC prefers; each pair of columns counts with the rows in which both are
     observed. Missing cells are drawn, first from a Gaussian without structure, then from the graph
-    learned so far, and the graph is learned again. The search moves one column at a time within an
-    order of all columns.
+    learned so far, and the graph is learned again. The search moves one column at a time through an
+    order of all of them. Orders are then sampled in proportion to how well they fit, and the graph
+    is the one that differs least from all that were sampled.
 
     Linear Gaussian relations do not decide every direction. `LearnedGraph.undirected` has the edges
-    that fit as well in the other direction. Curved relations between numbers decide it, if noise is
+    that fit as well in the other direction, and those on whose direction the sampled graphs do not
+    agree. Curved relations between numbers decide it, if noise is
     additive. Cells are taken to be missing at random, given the observed ones.
 
     `kind="tree"` finds latent nodes over groups of columns: trees by clustering and by neighbour
@@ -368,7 +373,8 @@ def _sample(
     columns: _Columns, families: Families, dag: Mask, generator: np.random.Generator
 ) -> list[Mask]:
     """DAGs that explain the table about as well as a given one, which is the first of them."""
-    weight = WEIGHT * pair_information(columns.observed, columns.first)
+    fall = min(1.0, SMALL / len(columns.names)) ** FALL
+    weight = WEIGHT * fall * pair_information(columns.observed, columns.first)
     walk = sample_orders(families, topological_order(dag), WALK, weight, generator)
     return [graph_of_order(families, order) for order in walk][WARM_UP:]
 
