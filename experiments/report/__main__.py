@@ -23,6 +23,7 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
             "imputation": imputation.imputation,
             "effort": imputation.effort,
             "shifts": imputation.shifts,
+            "intervals": imputation.intervals,
         },
     ),
     "mixed": ("Results on mixed tables", {"mixed": mixed.mixed}),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import product
 from math import exp, log
 from statistics import mean
+from typing import Any
 
 from .render import NONE, Found, bold, fill, plural, rows
 
@@ -407,3 +408,25 @@ def shifts(found: Found) -> str:
     body.append(["relative", "", *(f"{ratio:.3f}" for ratio in ratios.values())])
     names = ["ridge, no limits" if method == "ridge" else label(method) for method in methods]
     return fill("imputation.shifts", table=rows(["table", "sorted by", *names], body), **found)
+
+
+def intervals(found: Found) -> str:
+    """Intervals by what is known, beside the true law."""
+    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for record in found["records"]:
+        key = record["table"], record["given"], record["method"]
+        grouped.setdefault(key, []).append(record)
+    body = []
+    for (table, given, method), records in grouped.items():
+        ratios = [
+            geometric_mean(one[name] / one[f"true_{name}"] for one in records)
+            for name in ("rmse", "width", "crps")
+        ]
+        held = sum(one["coverage"] for one in records) / len(records)
+        thirds = [
+            sum(one["coverage_by_width"][k] for one in records) / len(records) for k in range(3)
+        ]
+        line = [table, given, label(method), *(f"{ratio:.2f}" for ratio in ratios), f"{held:.0%}"]
+        body.append([*line, " ".join(f"{third:.0%}" for third in thirds)])
+    header = ["table", "given", "effort", "error", "width", "CRPS", "held", "by thirds of width"]
+    return fill("imputation.intervals", table=rows(header, body), **found)

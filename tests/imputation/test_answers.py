@@ -536,3 +536,16 @@ def test_new_rows_have_the_dtypes_of_the_fitted_frame():
     other = other.with_columns(pl.col("age").cast(pl.Int16))
     rows = linear().fit(other).model_.sample(3)
     assert rows.schema == other.schema
+
+
+def test_booleans_have_quantiles_with_false_below_true():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=150)
+    table = pd.DataFrame({"x": x, "b": x + 0.5 * generator.normal(size=150) > 0.0})
+    model = vfg.TableModel(bend=False)
+    vfg.fit(model, table)
+    answer = model.infer([{"x": -3.0}, {"x": 0.0}, {"x": 3.0}], targets=["b"])
+    low, high = (ends["b"].tolist() for ends in answer.interval(0.9))
+    assert (low, high) == ([False, False, True], [False, True, True])
+    given = model.infer({"b": True}, targets=["b"]).quantile([0.1, 0.9])["b"]
+    assert given.ravel().tolist() == [True, True]

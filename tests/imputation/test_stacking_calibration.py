@@ -9,10 +9,7 @@ from vfg.imputation.stacking import (
     FEWEST_CELLS_OF_TAIL,
     SPREADS,
     TAIL_FACTORS,
-    fit_sharpness,
     mean_of_draws,
-    sharpen,
-    sharpness_of,
     spread_factors,
     tail_factor,
 )
@@ -144,24 +141,3 @@ def test_intervals_hold_what_they_state_whatever_is_known(seed):
         given[:, known] = new[:, known]
         low, high = imputer.predict_interval(given, 0.9)
         assert np.mean((low[:, 1] <= new[:, 1]) & (new[:, 1] <= high[:, 1])) > 0.78
-
-
-@pytest.mark.parametrize("truth", [0.3, 0.6, 1.0])
-def test_the_sharpness_of_draws_is_found(truth):
-    generator = torch.Generator().manual_seed(0)
-    deviations = 0.1 + 0.9 * torch.rand(3000, generator=generator, dtype=torch.float64)
-    levels = torch.randn(3000, generator=generator, dtype=torch.float64)
-    errors = levels * deviations * sharpen(deviations, torch.tensor(truth).double())
-    columns = torch.arange(3000) % 3
-    assert float(fit_sharpness(errors, deviations, columns)) == pytest.approx(truth, abs=0.11)
-
-
-def test_factors_below_1_become_sharpness():
-    deviations = torch.linspace(0.05, 0.3, 50, dtype=torch.float64).repeat(2)
-    columns = torch.arange(2).repeat_interleave(50)
-    spread, common = torch.tensor([0.98, 1.3]).double(), torch.tensor(0.8).double()
-    found = sharpness_of(spread, common, deviations, columns)
-    assert float(found[1]) == pytest.approx(0.8)
-    before, after = (deviations * sharpen(deviations, one) for one in (common, found[columns]))
-    ratio = after[:50].square().sum() / before[:50].square().sum()
-    assert float(ratio) == pytest.approx(0.98**2, abs=1e-3)

@@ -491,6 +491,10 @@ class TableAnswer(Answer):
 
         def of(label: Label) -> Array:
             part = self._model.encoding.parts[label]
+            if self._model.variables[str(label)].categories == (False, True):
+                # False is below True: a quantile is True where more than its rest says so.
+                below = self._probabilities(label)[:, 0]
+                return self._with_given(label, np.stack([below < level for level in levels]))
             if not isinstance(part, NumericEncoding | OrdinalEncoding):
                 return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
             return self._with_given(label, self._decode(label, matrices))

@@ -60,7 +60,7 @@ With 0.9, 83 to 87 % of the cells of new rows were in 90 % intervals on five of 
 LEAST_GAIN = 0.04
 """The share of the score that other drawing parts must gain: parabolas gain 5 %, and tables of
 the benchmark up to 3 % that new rows do not have."""
-STEADY = 30.0
+STEADY = 100.0
 """Weight of the prior that draws need no change, in cells."""
 LEVELS_OF_ENDS = (0.05, 0.95)
 CONSTANTS = (1.0, 1.1)

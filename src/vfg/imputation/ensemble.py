@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
 from vfg.imputation.calibration import width_factors
-from vfg.imputation.extrapolation import OVERSHOOT, beyond_range, far_factors, linear_share
+from vfg.imputation.extrapolation import (
+    OVERSHOOT,
+    beyond_range,
+    even_levels,
+    far_variances,
+    linear_share,
+)
 from vfg.imputation.limits import squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
@@ -26,7 +32,6 @@ from vfg.imputation.relations import (
 )
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.stacking import (
-    GOLDEN,
     KINDS,
     Parts,
     Stacking,
@@ -269,26 +274,24 @@ class Ensemble(CachedModule):
         moved = torch.where(observed, values, self.towards_linear(stacked, expected))
         draws = draws + (moved - stacked)
         draws = self.draws_with_trees(draws, moved, means, observed)
-        return self.draws_far_out(draws, means, expected)
+        return self.draws_far_out(draws, expected)
 
-    def draws_far_out(self, draws: Tensor, means: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Draws about means, wider in rows unlike the fitted ones, which reach to the linear model.
+    def draws_far_out(self, draws: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+        """Draws, wider in rows unlike the fitted ones, where they reach to the linear model.
 
         As they are in models of earlier versions.
         """
         if self.linear_errors is None or self.usual_distance is None or DISTANCES not in expected:
             return draws
         distances, usual = expected[DISTANCES], self.usual_distance
-        variances = (draws[:DEVIATION_DRAWS] - means).square().mean(0)
-        factors = far_factors(variances, distances, usual, self.linear_errors)
-        draws = torch.where(distances > usual, means + factors * (draws - means), draws)
+        levels = even_levels(len(draws), draws.shape[-1]).to(draws)
+        added = far_variances(distances, usual, self.linear_errors).sqrt()
+        draws = draws + added * torch.special.ndtri(levels.clamp(1e-3, 1.0 - 1e-3))
         if self.following is None or self.trust is None:
             return draws
         linear = expected["linear"] + expected[BEYOND]
         cut = linear - self.within_widest_range(linear)
-        steps = (0.5 + torch.arange(len(draws)).to(draws) * GOLDEN) % 1.0
-        reached = OVERSHOOT * linear_share(distances, usual, self.trust) * cut
-        return draws + steps[:, None, None] * reached
+        return draws + OVERSHOOT * levels * linear_share(distances, usual, self.trust) * cut
 
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor

@@ -62,6 +62,8 @@ EVIDENCE, MOST_WIDTHS = 0.1, 10.0
 FAR_ERROR, FAR = 3.0, 2.0
 """The variance that draws far out gain, in squared errors of the linear model, and the distance
 beyond d_0 at which they gain half of it."""
+PLASTIC = (0.7548776662466927, 0.5698402909980532)
+"""Powers of the inverse plastic number: multiples of both modulo 1 fill a square evenly."""
 OVERSHOOT = 1.2
 """How far draws reach of the way to a linear prediction beyond what is filled."""
 ROWS = 1000
@@ -85,20 +87,29 @@ def linear_share(distances: Tensor, usual: Tensor, trust: Tensor) -> Tensor:
     return beyond / (beyond + trust)
 
 
-def far_factors(
-    variances: Tensor, distances: Tensor, usual: Tensor, linear_errors: Tensor
-) -> Tensor:
-    """What widens draws of some `variances` `(rows, columns)` in rows unlike the fitted ones.
+def far_variances(distances: Tensor, usual: Tensor, linear_errors: Tensor) -> Tensor:
+    """The variances `(rows, columns)` that draws gain in rows unlike the fitted ones.
 
     Example:
         >>> distances = torch.tensor([[0.7], [3.0]])
-        >>> far_factors(torch.ones(2, 1), distances, torch.tensor(1.0), torch.tensor([2.0]))
-        tensor([[1.],
-                [2.]])
+        >>> far_variances(distances, torch.tensor(1.0), torch.tensor([2.0]))
+        tensor([[0.],
+                [3.]])
     """
     beyond = (distances - usual).clamp(min=0.0)
-    added = FAR_ERROR * linear_errors * beyond / (beyond + FAR)
-    return (1.0 + added / variances.clamp(min=1e-12)).sqrt()
+    return FAR_ERROR * linear_errors * beyond / (beyond + FAR)
+
+
+def even_levels(number: int, columns: int) -> Tensor:
+    """Levels in (0, 1) of draws, evenly spread for any number of them, `(number, 1, columns)`.
+
+    Example:
+        >>> levels = even_levels(100, 2)
+        >>> levels.mean(0).round(decimals=1).tolist()
+        [[0.5, 0.5]]
+    """
+    draws, places = torch.arange(number).double(), torch.arange(columns).double()
+    return (0.5 + draws[:, None, None] * PLASTIC[0] + places * PLASTIC[1]) % 1.0
 
 
 def beyond_range(means: Tensor, inner: Tensor, following: Tensor) -> Tensor:
