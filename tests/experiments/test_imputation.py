@@ -1,6 +1,7 @@
 """The measures behind the imputation benchmark, against brute force and known answers."""
 
 import json
+import os
 from itertools import combinations, product
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 
+from experiments.benchmarks.imputation import effort
 from experiments.benchmarks.imputation.cells import SHAPES, hide, load, split
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Task, allowed
 from experiments.benchmarks.imputation.metrics import (
@@ -27,8 +29,10 @@ from experiments.benchmarks.imputation.summary import (
     packed,
     unpacked,
 )
+from experiments.report import imputation as report
 from experiments.report import summary
 from experiments.report.imputation import goals, standings
+from experiments.results import machine
 from vfg.imputation.baselines import Average, BoostedColumns, MissForest, SoftImpute
 
 
@@ -299,3 +303,20 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
     assert won.endswith("come to 0.800: met. None is lost.")
     assert goals({"contests": {}}) == ""
+
+
+def test_files_of_efforts_are_put_together_and_the_newest_records_count(tmp_path):
+    growth = {"rows": 100, "columns": 10, "effort": "fast", "single": 0.01, "per_row": 1e-4}
+    growth |= {"fit": 2.0, "interval": 2.5, "draws": 4.0}
+    old, new = ({"growth": [{**growth, "fit": fit}], "machine": {}} for fit in (9.0, 2.0))
+    cost = {"cost": [{"table": "yacht", "seed": 0, "method": "vfg-fast", "seconds": 1.0}]}
+    for time, (name, found) in enumerate({"b": old, "a": new, "c": cost}.items()):
+        path = tmp_path / name / "effort.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(found))
+        os.utime(path, (time, time))
+    found = effort.collect(tmp_path)
+    assert found["growth"] == new["growth"]
+    assert found["cost"] == cost["cost"]
+    shown = report.effort({**found, "cost": [], "command": "x", "machine": machine()})
+    assert "| 100 x 10 | fast | 2 | 10,000 | 10 | 2.5 | 4.0 |" in shown

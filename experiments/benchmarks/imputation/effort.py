@@ -150,16 +150,23 @@ def made(rows: int, columns: int, seed: int) -> Array:
     return np.where(random.random(values.shape) < 0.3, np.nan, values)
 
 
-def collect(folder: Path) -> dict[str, list[Record]]:
-    """The records of all files below a folder, of the same case those of the newest."""
+def collect(folder: Path) -> dict[str, Any]:
+    """The records of all files below a folder, of the same case those of the newest.
+
+    With the machine of the newest file, and the seconds of all.
+    """
     newest: dict[str, dict[tuple[Any, ...], Record]] = {}
+    described: dict[str, Any] = {"seconds": 0.0}
     for path in sorted(folder.rglob("effort.json"), key=lambda path: path.stat().st_mtime):
-        for part, records in json.loads(path.read_text()).items():
-            for record in records if isinstance(records, list) else ():
+        found = json.loads(path.read_text())
+        described["machine"] = found.get("machine")
+        described["seconds"] += found.get("seconds", 0.0)
+        for part in PARTS:
+            for record in found.get(part, ()):
                 keys = ("rows", "columns", "table", "gaps", "seed", "method", "effort")
                 case = tuple(record.get(key) for key in keys)
                 newest.setdefault(part, {})[case] = record
-    return {part: list(newest[part].values()) for part in PARTS if part in newest}
+    return described | {part: list(newest[part].values()) for part in PARTS if part in newest}
 
 
 def size(text: str) -> tuple[int, int]:
@@ -182,7 +189,7 @@ def main() -> None:
     )
     torch.set_num_threads(1)
     if given.collect:
-        given.write("effort", dict(collect(given.collect)))
+        given.write("effort", collect(given.collect))
         return
     parts = given.parts or (["growth"] if given.quick else list(PARTS))
     found: dict[str, list[Record]] = {part: [] for part in parts}
