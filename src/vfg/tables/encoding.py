@@ -279,7 +279,11 @@ class Encoding:
         """
         known = dict(zip(columns, ends.T, strict=True))
         parts = [
-            part.reaching(self.schema[label], *known[self.sections[label].start], turns_positive)
+            part.reaching(
+                self.schema[label],
+                *known[self.sections[label].start],
+                turns_positive=turns_positive,
+            )
             if isinstance(part, NumericEncoding) and self.sections[label].start in known
             else part
             for label, part in self.parts.items()
