@@ -99,19 +99,26 @@ class Cells(NamedTuple):
 
 @torch.no_grad()
 def calibrate_draws(
-    parts: Parts, unseen: Unseen | None, ordered: Tensor, table_rows: int, seed: int
+    parts: Parts,
+    unseen: Unseen | None,
+    ordered: Tensor,
+    table_rows: int,
+    seed: int,
+    complete: bool = False,
 ) -> Stacking | None:
     """The stacking with widths of `ordered` columns, and with the shares of the kinds that draw.
 
     Widths of other columns are nan. It is unchanged where there are too few cells or no linear
-    model. `unseen` says which trees did not see which rows.
+    model. `unseen` says which trees did not see which rows. Shares are chosen for `complete` tables
+    alone: rows that were fitted with missing cells draw from their own components, which held-out
+    cells do not show.
     """
     stacking = parts.combination
     if stacking is None or parts.linears is None:
         return stacking
     shares = drawing_shares(stacking.weights) if stacking.drawing is None else stacking.drawing
     exact = stacking.drawing is not None
-    candidates = _candidates(shares, parts.present) if exact else [shares]
+    candidates = _candidates(shares, parts.present) if exact and complete else [shares]
     cells = _cells(parts, torch.stack(candidates).sum(0) > 0, unseen, ordered, table_rows, seed)
     if cells is None:
         return stacking

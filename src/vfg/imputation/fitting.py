@@ -292,7 +292,8 @@ def _fit_second_stage(
         )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
-    parts.combination = calibrate_draws(parts, unseen, ordered, len(values), seed)
+    complete = bool(observed.all())
+    parts.combination = calibrate_draws(parts, unseen, ordered, len(values), seed, complete)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
