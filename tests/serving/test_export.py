@@ -147,7 +147,7 @@ def test_cells_that_depend_on_being_missing(table, tmp_path):
     columns = ["size", "weight", "kind", "letter", "count"]
     imputer = VFGImputer(bend=False, missingness="self", random_state=0).fit(table[columns])
     assert imputer.model_.slopes is not None
-    with pytest.raises(ValueError, match="found by iteration.*without missingness"):
+    with pytest.raises(ValueError, match=r"found by iteration.*without missingness"):
         vfg.export(imputer, tmp_path / "model.onnx")
     imputer.model_.selection = None  # as in files of earlier versions
     compare(imputer, filler_of(imputer), table[columns])
