@@ -67,6 +67,7 @@ def mixed(found: Found) -> str:
         "sets": sets_in_words(found),
         "singles": singles(found),
         "outside": outside_in_words(found),
+        "above": above_in_words(found),
     }
     return fill("mixed", **found, tables="\n\n".join(tables), **inner)
 
@@ -90,6 +91,18 @@ def singles(found: Found) -> str:
         if pairs:
             body.append([name, str(len(pairs)), *cells])
     return rows(["baseline", "tables", *MEASURES.values()], body)
+
+
+def above_in_words(found: Found, limit: float = 1.05) -> str:
+    """The tables that are kept back where squared error or error rate is above a limit."""
+    of_tables = contests(found, "held_back", "mcar25")
+    named = [
+        f"{name} ({MEASURES[key]} {own[key][0]:.2f}, {own[key][1]})"
+        for name, own in of_tables.items()
+        for key in ("mse", "error")
+        if key in own and own[key][0] > limit
+    ]
+    return f"Above {limit}, which was to be avoided: {', '.join(named)}." if named else ""
 
 
 def outside_in_words(found: Found) -> str:

@@ -277,7 +277,7 @@ class Encoding:
         The columns are those of the matrix; ends that are nan change nothing. `turns_positive` is
         that of `NumericEncoding.reaching`.
         """
-        known = dict(zip(columns, ends.T, strict=True))
+        known = {column: (low, high) for column, low, high in zip(columns, *ends, strict=True)}
         parts = [
             part.reaching(
                 self.schema[label],
