@@ -90,7 +90,9 @@ def test_dates_as_text_are_judged_by_all_rows(tmp_path):
     last = table.slice(rows - 2).set_column(0, "day", pa.array([None, days[-1]]))
     filled = found.transform(last)
     assert filled["word"].to_pylist() == words[-2:]
-    assert abs(np.datetime64(filled["day"][0].as_py()) - np.datetime64(days[-2])) < 100
+    assert abs(np.datetime64(filled["day"][0].as_py()) - np.datetime64(days[-2])) < np.timedelta64(
+        100, "D"
+    )
 
 
 def test_what_a_user_says_of_columns_stays(tmp_path):

@@ -14,6 +14,7 @@ from experiments.paper import likelihood
 from experiments.paper.image_models import encoding, papers, papers_sampled, residual
 from experiments.paper.image_training import Budget, count, train
 from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
+from vfg.training.data import choose_device
 
 
 def draw(*shape, seed=0):
@@ -131,7 +132,7 @@ def test_baselines_are_trained_one_by_one_by_the_same_loop():
     for seed in range(2):
         torch.manual_seed(seed)
         members.append(FlowAutoencoder("planar flow", side=8, width=4, channels=2, features=8))
-    valid = rows(20, seed=4)
+    valid = rows(20, seed=4).to(choose_device(None))
     run = train(members, rows(), valid, BUDGET)
     assert [len(history) for history in run.histories] == [20, 20]
     assert run.setbacks == 0
