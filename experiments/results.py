@@ -39,7 +39,7 @@ IMAGES = PROJECT / "docs" / "images"
 TRIALS = (PROJECT if IS_CHECKOUT else Path.cwd()) / "outputs"
 """Where quick runs write, which are no results."""
 STARTED = time.time()
-CIRCUMSTANTIAL = {"--output": 1, "--minutes": 1, "--jobs": 1, "--resume": 0}
+CIRCUMSTANTIAL = {"--output": 1, "--minutes": 1, "--seconds": 1, "--jobs": 1, "--resume": 0}
 """Options that do not change what is measured, and how many values they take."""
 
 
