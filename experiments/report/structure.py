@@ -130,6 +130,17 @@ def graph_models(found: Found) -> str:
     )
 
 
+def _share(runs: list[Any], name: str, baselines: list[str]) -> float:
+    """The mean error of a method as a share of the best baseline's on the same seeds."""
+    own = [run for run in runs if name in run]
+    means = [
+        fmean(run[other]["rmse"] for run in own)
+        for other in baselines
+        if all(other in run for run in own)
+    ]
+    return fmean(run[name]["rmse"] for run in own) / min(means)
+
+
 def interventions(found: Found) -> str:
     """Errors of every method on every system."""
     systems: dict[str, list[Any]] = found["systems"]
@@ -145,14 +156,10 @@ def interventions(found: Found) -> str:
     baselines = [name for name in methods if not name.startswith(("vfg", "bound"))]
     ratios = []
     for name in (name for name in methods if name.startswith("vfg")):
-        shares = [
-            fmean(own[name])
-            / min(fmean(own[other]) for other in baselines if len(own[other]) == len(own[name]))
-            for own in errors.values()
-        ]
+        shares = [_share(runs, name, baselines) for runs in systems.values()]
         listed = ", ".join(f"{share:.2f}" for share in shares)
         ratios.append(
-            f"Errors of `{name}` as shares of the best baseline's with all seeds: {listed}."
+            f"Errors of `{name}` as shares of the best baseline's on the same seeds: {listed}."
         )
     fields = {key: value for key, value in found.items() if key != "systems"}
     return fill(
