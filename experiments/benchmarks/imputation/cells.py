@@ -50,7 +50,7 @@ SHAPES = {
 }
 """Rows and columns of the tables, without columns of a single value."""
 PUBLISHED = ("letter", "california9")
-"""Tables as in the papers on ReMasker and DiffPuter: California with the value of the house."""
+"""Tables as in the paper on DiffPuter: California with totals and with the value of the house."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,19 @@ def load(table: str) -> Array:
     """A complete table, without constant columns, z-scored by its own means and spreads."""
     values, _ = california() if table.startswith("california") else uci(table)
     if table == "california9":
-        values = np.column_stack([values, house_values()])
+        values = np.column_stack([counts(values), house_values()])
     values = values[:, values.std(axis=0) > 0]
     scaled: Array = (values - values.mean(axis=0)) / values.std(axis=0)
     return scaled
+
+
+def counts(features: Array) -> Array:
+    """California's features with totals of rooms, bedrooms and households instead of averages."""
+    income, age, rooms, bedrooms, people, occupants, *place = features.T
+    households = people / occupants
+    return np.column_stack(
+        [income, age, rooms * households, bedrooms * households, people, households, *place]
+    )
 
 
 def house_values() -> Array:
