@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import product
 from math import exp, log
 from statistics import mean
 
-from .render import NONE, Found, bold, fill, plural, rows
+from .render import NONE, TEMPLATES, Found, bold, fill, plural, rows
 
 FIRST = ("mcar50", "in_sample")
 OTHER = ("mcar30", "unseen")
 TIMED = ("concrete", "breast_wdbc", "california")
 """A small, a wide and a long table."""
+SEEDS = 3
+"""As many count against the best baseline."""
 GOAL = 0.9
 """What the ratio to the best baseline should be over all contests."""
 MECHANISMS = {
@@ -40,7 +43,8 @@ SCORES = {
 
 
 def imputation(found: Found) -> str:
-    parts = [errors(found), contests(found), spreads(found), times(found), failures(found)]
+    parts = [errors(found), contests(found), protocol(found), spreads(found), times(found)]
+    parts.append(failures(found))
     return "\n".join([*filter(None, parts), fill("imputation.command", **found)])
 
 
@@ -102,12 +106,14 @@ def standings(found: Found, tables: list[str]) -> str:
         pairs = [(group[method], group["vfg"]) for group in groups if {method, "vfg"} <= set(group)]
         if method == "vfg" or not pairs:
             continue
-        cells = [str(len(pairs))]
+        thrice = sum(other["seeds"] >= SEEDS for other, _ in pairs)
+        cells = [str(len(pairs)), str(thrice)]
         for measure in ("mse", "mae", "crps", "energy", "fit_seconds"):
             ratios = [a[measure] / b[measure] for a, b in pairs if measure in a and measure in b]
             cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
         body.append([label(method), *cells])
-    header = ["relative to `VFGImputer`", "tables and masks", "squared error", "absolute error"]
+    header = ["relative to `VFGImputer`", "tables and masks", "with three seeds"]
+    header += ["squared error", "absolute error"]
     return rows([*header, "CRPS", "energy score", "seconds to fit"], body)
 
 
@@ -221,6 +227,42 @@ def standing(
     counts = [sum(c["outcome"] == kind for c in held) for kind in ("win", "draw", "loss")]
     ratio = geometric_mean(contest["ratio"] for contest in held)
     return [f"{ratio:.3f}", " / ".join(map(str, counts))]
+
+
+PROTOCOL = {"letter": "Letter", "california9": "California, totals and the value of the house"}
+QUOTED: Found = json.loads((TEMPLATES / "published.json").read_text())["imputation"]
+"""Mean absolute and root mean squared errors that others published, by table and group."""
+
+
+def protocol(found: Found) -> str:
+    """Errors under the protocol of DiffPuter's paper, a table each, ours and quoted ones."""
+    groups = list(product(("mcar30", "mar43"), PARTS))
+    header = [f"{m[:-2].upper()}, {PARTS[s]}" for m, s in groups]
+    shown = []
+    for table, title in PROTOCOL.items():
+        held = [found.get("protocol", {}).get(f"{table} {m} {s}", {}) for m, s in groups]
+        body = [
+            [label(method), *(_roots(group.get(method)) for group in held)]
+            for method in methods_of({"measures": dict(enumerate(held))})
+        ]
+        quoted = QUOTED[table].items()
+        body += [
+            [f"{name}, published", *(_roots(by.get(f"{m} {s}")) for m, s in groups)]
+            for name, by in quoted
+        ]
+        if any(held):
+            shown.append(rows([title, *header], body))
+    return fill("imputation.protocol", tables="\n\n".join(shown)) if shown else ""
+
+
+PARTS = {"fitted": "fitted rows", "unseen": "unseen rows"}
+
+
+def _roots(errors: Found | None) -> str:
+    if errors is None:
+        return NONE
+    few = f" ({errors['seeds']})" if "seeds" in errors else ""
+    return f"{errors['mae']:.3f} / {errors['rmse']:.3f}{few}"
 
 
 def spreads(found: Found) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ...results import TRIALS, Arguments, arguments
-from .cells import FITTED, MECHANISMS, PUBLISHED, SETTINGS, SHAPES, Cell, run
+from .cells import FITTED, MECHANISMS, PROTOCOL, PUBLISHED, SETTINGS, SHAPES, Cell, run
 from .methods import METHODS, allowed, missing_requirement
 from .summary import LOG, Key, collect, key_of, merged
 
@@ -124,7 +124,7 @@ def main() -> None:
         __doc__,
         tables={"nargs": "+", "choices": list(SHAPES), "default": [*TUNING, *HELD_BACK]},
         methods={"nargs": "+", "help": "also vfg-SECONDS, a budget"},
-        mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
+        mechanisms={"nargs": "+", "choices": [*MECHANISMS, *PROTOCOL], "default": list(MECHANISMS)},
         settings={"nargs": "+", "choices": [*SETTINGS, FITTED], "default": list(SETTINGS)},
         jobs={"type": int, "default": 1, "help": "cells at a time; more than one: a thread each"},
         threads={"type": int, "default": 1, "help": "threads of a cell if --jobs is 1"},

@@ -25,6 +25,8 @@ from .methods import Filled, Task, is_ours, method_named
 from .metrics import coverage, crps, energy, point_errors
 
 MECHANISMS = {"mcar50": 0.5, "mcar30": 0.3, "mar30": 0.3, "mnar30": 0.3}
+PROTOCOL = {"mar43": 0.3 / 0.7}
+"""A mechanism of PUBLISHED alone: 30 % of all cells, of which a third of the columns has none."""
 SETTINGS = ("in_sample", "unseen")
 FITTED = "fitted"
 """A third setting, for the protocol of PUBLISHED: the fitted 70 % of the rows are filled."""
@@ -97,7 +99,7 @@ def house_values() -> Array:
 
 
 def hide(values: Array, mechanism: str, seed: int) -> Mask:
-    rate = MECHANISMS[mechanism]
+    rate = {**MECHANISMS, **PROTOCOL}[mechanism]
     if mechanism.startswith("mcar"):
         return mcar(values.shape, rate, seed)
     return (mar if mechanism.startswith("mar") else mnar_self)(values, rate, seed)
