@@ -75,6 +75,8 @@ FOLDS = 3
 MOST_EXTREME = 5.0
 """Deviations beyond which entries count as so many for regressions: rows unlike all others would
 have probabilities of 0 and 1."""
+MANY_CLASSES = "The number of unique classes is greater than"
+"""How scikit-learn's warning begins that categories could be numbers."""
 IMPOSSIBLE = -30.0
 """Logit of categories that no row of a fold has."""
 WEIGHT_PRIOR = 30.0
@@ -363,7 +365,10 @@ class Growing:
                 random_state=int(generator.integers(2**31 - 1)),
             )
             often = counts if weights is None else counts * weights[rows]
-            model.fit(inputs, truth, sample_weight=often)
+            with warnings.catch_warnings():
+                # Columns of many categories are common; the caller can do nothing about it.
+                warnings.filterwarnings("ignore", MANY_CLASSES)
+                model.fit(inputs, truth, sample_weight=often)
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
             self._keep(model, kept, categories)
@@ -575,6 +580,7 @@ def fit_regression(
     if len(seen) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # as good as it needs to be
+            warnings.filterwarnings("ignore", MANY_CLASSES)
             model = LogisticRegression(C=STRENGTH).fit(inputs, truth, sample_weight=weights)
         slopes, start = model.coef_.T, model.intercept_
         if len(seen) == 2:  # the logit of the second
