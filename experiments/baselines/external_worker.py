@@ -148,7 +148,7 @@ def gcimpute(question: Answer) -> Answer:
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 return fitted()
-            except ValueError:
+            except (ValueError, RuntimeError):
                 return fitted(continuous=list(range(question["shown"].shape[1])))
 
     model, fit_seconds = timed(fit)
@@ -251,17 +251,18 @@ METHODS = {
 }
 
 
+WITH_TORCH = ("hyperimpute", "miwae", "gain")
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     name, source, target = sys.argv[1:]
     with np.load(source) as found:
         question = dict(found)
-    try:
+    if name in WITH_TORCH:  # which takes longer to import than some methods to run
         import torch
 
         torch.set_num_threads(int(question["threads"]))
-    except ImportError:
-        pass
     restore_old_names()
     answer = METHODS[name](question)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
