@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
 from statistics import mean
@@ -14,6 +14,7 @@ FIRST = ("mcar50", "in_sample")
 OTHER = ("mcar30", "unseen")
 TIMED = ("concrete", "breast_wdbc", "california")
 """A small, a wide and a long table."""
+RELATIVE = ("mse", "mae", "crps", "energy")
 SEEDS = 3
 """As many count against the best baseline."""
 GOAL = 0.9
@@ -43,8 +44,8 @@ SCORES = {
 
 
 def imputation(found: Found) -> str:
-    parts = [errors(found), contests(found), protocol(found), spreads(found), times(found)]
-    parts.append(failures(found))
+    parts = [errors(found), contests(found), by_setting(found), protocol(found), spreads(found)]
+    parts += [times(found), failures(found)]
     return "\n".join([*filter(None, parts), fill("imputation.command", **found)])
 
 
@@ -98,23 +99,38 @@ def descriptions(methods: list[str]) -> list[str]:
     return [f"- {label}: {text}" for name, label, text in lines if name in methods[1:]]
 
 
-def standings(found: Found, tables: list[str]) -> str:
-    """Errors of every method relative to ours and its cost, over the tables that both have."""
+def standings(
+    found: Found, tables: list[str], groups: Sequence[tuple[str, str]] = tuple(GROUPS)
+) -> str:
+    """Errors of every method relative to ours, its intervals and its cost, where both ran."""
+    held = [measured(found, table, *group) for table in tables for group in groups]
     body = []
     for method in methods_of(found):
-        groups = [measured(found, table, *group) for table in tables for group in GROUPS]
-        pairs = [(group[method], group["vfg"]) for group in groups if {method, "vfg"} <= set(group)]
+        pairs = [(group[method], group["vfg"]) for group in held if {method, "vfg"} <= set(group)]
         if method == "vfg" or not pairs:
             continue
         thrice = sum(other["seeds"] >= SEEDS for other, _ in pairs)
         cells = [str(len(pairs)), str(thrice)]
-        for measure in ("mse", "mae", "crps", "energy", "fit_seconds"):
-            ratios = [a[measure] / b[measure] for a, b in pairs if measure in a and measure in b]
+        times = [a["fit_seconds"] / b["fit_seconds"] for a, b in pairs if "fit_seconds" in a]
+        for ratios in (
+            *([a["relative"][m] for a, _ in pairs if m in a["relative"]] for m in RELATIVE),
+            times,
+        ):
             cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
-        body.append([label(method), *cells])
+        shares = [(a["coverage"], b["coverage"]) for a, b in pairs if "coverage" in a]
+        share = " / ".join(f"{mean(side):.2f}" for side in zip(*shares, strict=True))
+        body.append([label(method), *cells[:-1], share or NONE, cells[-1]])
     header = ["relative to `VFGImputer`", "tables and masks", "with three seeds"]
-    header += ["squared error", "absolute error"]
-    return rows([*header, "CRPS", "energy score", "seconds to fit"], body)
+    header += ["squared error", "absolute error", "CRPS", "energy score"]
+    return rows([*header, "cells in 90 % intervals / in ours", "seconds to fit"], body)
+
+
+def by_setting(found: Found) -> str:
+    """The same for every mask and setting by itself."""
+    shown = [
+        f"{named(*group)}:\n\n{standings(found, found['held_back'], [group])}" for group in GROUPS
+    ]
+    return fill("imputation.settings", tables="\n\n".join(shown))
 
 
 def error_cells(group: dict[str, Found], methods: list[str]) -> list[str]:

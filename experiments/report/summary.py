@@ -116,9 +116,18 @@ def standard_error(values: list[float]) -> float:
 
 
 def remarks(found: dict[str, Found]) -> str:
-    """The contests that are lost, by name."""
-    lost = {loss: lost_contests(found.get("imputation", {}), key) for key, loss in LOSSES.items()}
+    """The ratio of roots, and the contests that are lost, by name."""
+    measured = found.get("imputation", {})
+    lost = {loss: lost_contests(measured, key) for key, loss in LOSSES.items()}
     told = [fill("results.lost", loss=loss, names=names) for loss, names in lost.items() if names]
+    ratios = [
+        contest["vfg"]["ratio"]
+        for group, contest in measured.get("contests", {}).items()
+        if "vfg" in contest and "mnar" not in group and group.split()[0] in measured["held_back"]
+    ]
+    if ratios:
+        ratio = geometric_mean(ratios)
+        told.insert(0, fill("results.roots", squared=ratio, root=sqrt(ratio)))
     return "\n".join(told)
 
 

@@ -31,6 +31,7 @@ from experiments.benchmarks.imputation.metrics import (
 from experiments.benchmarks.imputation.summary import (
     contest,
     is_of_protocol,
+    measures,
     merged,
     on_single_lines,
     outcome,
@@ -268,6 +269,22 @@ def test_the_protocol_fills_the_fitted_rows_or_the_others(monkeypatch):
     assert [task.unseen is None for task in seen] == [True, False, True]
 
 
+def test_errors_are_relative_to_ours_on_the_same_seeds():
+    ours = {s: {"mse": m, "mae": 9.0, "mae_median": 1.0} for s, m in enumerate([1.0, 2.0, 6.0])}
+    other = {1: {"mse": 4.0, "mae": 2.0, "mae_median": 3.0, "crps": 1.0}}
+    shared = {"cores": 2, "jobs": 1, "threads": 1}
+    groups = {
+        name: {s: {**shared, **cell, "seed": s, "method": name} for s, cell in cells.items()}
+        for name, cells in (("vfg", ours), ("knn", other))
+    }
+    for cell in groups["vfg"].values():
+        cell["crps"] = 0.5
+    found = measures(groups, dict.fromkeys(groups, (2, 1, 1, False)))
+    assert found["knn"]["relative"] == {"mse": 2.0, "mae": 2.0, "crps": 2.0}
+    assert found["vfg"]["mse"] == 3.0
+    assert "relative" not in found["vfg"]
+
+
 def test_the_protocol_takes_the_seeds_of_ours_and_roots_before_means():
     found = roots(
         {
@@ -352,7 +369,8 @@ def test_the_summary_counts_the_contests_of_both_losses_by_half():
     errors = measured["measures"]["glass mcar50 in_sample"]
     one = {**measured, "measures": {"glass mcar50 in_sample": errors}}
     table = standings(one, ["glass"])
-    ratio = errors["knn"]["mse"] / errors["vfg"]["mse"]
+    ratio = errors["knn"]["relative"]["mse"]
+    assert ratio == pytest.approx(errors["knn"]["mse"] / errors["vfg"]["mse"], rel=1e-3)
     assert f"| kNN | 1 | 1 | {ratio:.3g} |" in table
     errors["knn"]["seeds"] = 2
     assert f"| kNN | 1 | 0 | {ratio:.3g} |" in standings(one, ["glass"])

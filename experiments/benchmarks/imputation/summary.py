@@ -154,6 +154,19 @@ def measures(measured: Measured, taken: dict[str, Circumstances]) -> dict[str, d
         cells = [cell for seed, cell in measured[method].items() if not own or seed in own]
         if cells:
             found[method] = averages(cells, taken[method])
+            if own and method != OURS:
+                found[method]["relative"] = relative(cells, own)
+    return found
+
+
+def relative(cells: list[dict[str, Any]], own: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """Errors and scores of a method divided by ours on the same seeds."""
+    found = {}
+    for name in ("mse", "mae", "crps", "energy"):
+        if all(name in cell for cell in cells):
+            sides = (cells, [own[cell["seed"]] for cell in cells])
+            theirs, ours = (sum(error_of(cell, name) for cell in side) for side in sides)
+            found[name] = rounded(theirs / ours)
     return found
 
 
