@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
 from statistics import mean
 from typing import Any
 
-from .render import NONE, Found, bold, fill, plural, rows
+from .render import NONE, TEMPLATES, Found, bold, fill, plural, rows
 
 FIRST = ("mcar50", "in_sample")
 OTHER = ("mcar30", "unseen")
 TIMED = ("concrete", "breast_wdbc", "california")
 """A small, a wide and a long table."""
+RELATIVE = ("mse", "mae", "crps", "energy")
+SEEDS = 3
+"""As many count against the best baseline."""
 GOAL = 0.9
 """What the ratio to the best baseline should be over all contests."""
 MECHANISMS = {
@@ -41,7 +45,8 @@ SCORES = {
 
 
 def imputation(found: Found) -> str:
-    parts = [errors(found), contests(found), spreads(found), times(found), failures(found)]
+    parts = [errors(found), contests(found), by_setting(found), protocol(found), spreads(found)]
+    parts += [times(found), failures(found)]
     return "\n".join([*filter(None, parts), fill("imputation.command", **found)])
 
 
@@ -95,21 +100,38 @@ def descriptions(methods: list[str]) -> list[str]:
     return [f"- {label}: {text}" for name, label, text in lines if name in methods[1:]]
 
 
-def standings(found: Found, tables: list[str]) -> str:
-    """Errors of every method relative to ours and its cost, over the tables that both have."""
+def standings(
+    found: Found, tables: list[str], groups: Sequence[tuple[str, str]] = tuple(GROUPS)
+) -> str:
+    """Errors of every method relative to ours, its intervals and its cost, where both ran."""
+    held = [measured(found, table, *group) for table in tables for group in groups]
     body = []
     for method in methods_of(found):
-        groups = [measured(found, table, *group) for table in tables for group in GROUPS]
-        pairs = [(group[method], group["vfg"]) for group in groups if {method, "vfg"} <= set(group)]
+        pairs = [(group[method], group["vfg"]) for group in held if {method, "vfg"} <= set(group)]
         if method == "vfg" or not pairs:
             continue
-        cells = [str(len(pairs))]
-        for measure in ("mse", "mae", "crps", "energy", "fit_seconds"):
-            ratios = [a[measure] / b[measure] for a, b in pairs if measure in a and measure in b]
+        thrice = sum(other["seeds"] >= SEEDS for other, _ in pairs)
+        cells = [str(len(pairs)), str(thrice)]
+        times = [a["fit_seconds"] / b["fit_seconds"] for a, b in pairs if "fit_seconds" in a]
+        for ratios in (
+            *([a["relative"][m] for a, _ in pairs if m in a["relative"]] for m in RELATIVE),
+            times,
+        ):
             cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
-        body.append([label(method), *cells])
-    header = ["relative to `VFGImputer`", "tables and masks", "squared error", "absolute error"]
-    return rows([*header, "CRPS", "energy score", "seconds to fit"], body)
+        shares = [(a["coverage"], b["coverage"]) for a, b in pairs if "coverage" in a]
+        share = " / ".join(f"{mean(side):.2f}" for side in zip(*shares, strict=True))
+        body.append([label(method), *cells[:-1], share or NONE, cells[-1]])
+    header = ["relative to `VFGImputer`", "tables and masks", "with three seeds"]
+    header += ["squared error", "absolute error", "CRPS", "energy score"]
+    return rows([*header, "cells in 90 % intervals / in ours", "seconds to fit"], body)
+
+
+def by_setting(found: Found) -> str:
+    """The same for every mask and setting by itself."""
+    shown = [
+        f"{named(*group)}:\n\n{standings(found, found['held_back'], [group])}" for group in GROUPS
+    ]
+    return fill("imputation.settings", tables="\n\n".join(shown))
 
 
 def error_cells(group: dict[str, Found], methods: list[str]) -> list[str]:
@@ -222,6 +244,42 @@ def standing(
     counts = [sum(c["outcome"] == kind for c in held) for kind in ("win", "draw", "loss")]
     ratio = geometric_mean(contest["ratio"] for contest in held)
     return [f"{ratio:.3f}", " / ".join(map(str, counts))]
+
+
+PROTOCOL = {"letter": "Letter", "california9": "California, totals and the value of the house"}
+QUOTED: Found = json.loads((TEMPLATES / "published.json").read_text())["imputation"]
+"""Mean absolute and root mean squared errors that others published, by table and group."""
+
+
+def protocol(found: Found) -> str:
+    """Errors under the protocol of DiffPuter's paper, a table each, ours and quoted ones."""
+    groups = list(product(("mcar30", "mar43"), PARTS))
+    header = [f"{m[:-2].upper()}, {PARTS[s]}" for m, s in groups]
+    shown = []
+    for table, title in PROTOCOL.items():
+        held = [found.get("protocol", {}).get(f"{table} {m} {s}", {}) for m, s in groups]
+        body = [
+            [label(method), *(_roots(group.get(method)) for group in held)]
+            for method in methods_of({"measures": dict(enumerate(held))})
+        ]
+        quoted = QUOTED[table].items()
+        body += [
+            [f"{name}, published", *(_roots(by.get(f"{m} {s}")) for m, s in groups)]
+            for name, by in quoted
+        ]
+        if any(held):
+            shown.append(rows([title, *header], body))
+    return fill("imputation.protocol", tables="\n\n".join(shown)) if shown else ""
+
+
+PARTS = {"fitted": "fitted rows", "unseen": "unseen rows"}
+
+
+def _roots(errors: Found | None) -> str:
+    if errors is None:
+        return NONE
+    few = f" ({errors['seeds']})" if "seeds" in errors else ""
+    return f"{errors['mae']:.3f} / {errors['rmse']:.3f}{few}"
 
 
 def spreads(found: Found) -> str:

@@ -16,6 +16,8 @@ from vfg.imputation import evaluation
 from vfg.imputation.baselines import BASELINES as KNOWN
 from vfg.imputation.evaluation import evaluate, hold_out
 from vfg.modelfile import dumps
+from vfg.plots import style
+from vfg.plots.style import new_figure
 from vfg.tables.frames import hide_cells, open_table
 
 
@@ -165,6 +167,34 @@ def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):
     assert len(own) == 2
     shown = float(next(line[2] for line in lines if line[:2] == ["vfg", "half"]))
     assert shown == pytest.approx(sum(own) / 2, rel=0.01)
+
+
+def test_the_picture_has_panels_for_numbers_and_categories_of_each_pattern(
+    here, commands, monkeypatch
+):
+    generator = np.random.default_rng(0)
+    a = generator.normal(size=120)
+    kind = np.where(a > 0, "high", "low")
+    pd.DataFrame({"a": a, "b": a + generator.normal(size=120), "kind": kind}).to_csv("t.csv")
+    drawn = []
+
+    def keep(*size, **grid):
+        drawn.append(new_figure(*size, **grid))
+        return drawn[-1]
+
+    monkeypatch.setattr(style, "new_figure", keep)
+    options = ["--columns", "a,b,kind", "--linear", "--baselines", "mean", "--share", "0.2"]
+    commands.succeed(
+        "evaluate", "t.csv", *options, "--patterns", "cells,columns", "--plot", "c.png"
+    )
+    [figure] = drawn
+    assert [axes.get_title() for axes in figure.axes] == ["cells", "columns"] * 2
+    numbers, _, categories, _ = (axes.get_ylabel() for axes in figure.axes)
+    assert numbers == "error of numbers, in standard deviations"
+    assert categories == "share of wrong categories"
+    for axes in figure.axes:
+        assert {text.get_text() for text in axes.texts} == {"vfg", "mean"}
+        assert max(line.get_ydata().max() for line in axes.lines) < 3.0
 
 
 def test_tables_come_with_gaps_on_request(here, commands):

@@ -1,5 +1,7 @@
 """Forests as the second stage of a table's model."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -477,3 +479,14 @@ def test_few_whole_numbers_of_arrays_keep_their_means():
     frame = pd.DataFrame(table, columns=["a", "b"])
     off = VFGImputer(bend=False, discrete=False, random_state=0).fit_transform(frame)
     assert (off % 1.0 != 0.0).to_numpy().any()
+
+
+def test_many_categories_bring_no_warnings_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    names = [f"name {k}" for k in generator.integers(45, size=80)]
+    table = pd.DataFrame({"name": names, "x": generator.normal(size=80)})
+    table.loc[::7, "name"] = None
+    table.loc[1::7, "x"] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VFGImputer(**QUICK).fit(table)

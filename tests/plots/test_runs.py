@@ -1,5 +1,7 @@
 """Pictures of training runs and of consistency."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -56,3 +58,12 @@ def test_consistency_shows_means_and_quantiles_of_every_node():
 def test_no_nodes_are_refused():
     with pytest.raises(ValueError, match="no nodes"):
         plots.consistency({})
+
+
+def test_names_of_methods_do_not_cover_each_other():
+    scores = {"vfg": (8.0, 0.74), "softimpute": (0.09, 0.76), "linear": (0.2, 0.76)}
+    axes = plots.cost({name: [pair] for name, pair in {**scores, "mean": (0.001, 1.0)}.items()})
+    axes.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 4
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))

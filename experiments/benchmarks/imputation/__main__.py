@@ -9,9 +9,10 @@ Errors are those of z-scored cells. Each cell (table, mechanism, setting, seed, 
 process of its own and leaves one file under outputs/imputation, so a run that is cut off goes on
 where it stopped; cells that docs/results/cells has are measured again only with --again. Held-back
 tables of few rows come first, then tuning tables, then large ones, seed by seed. `in_sample` fills
-the table that was fitted; `unseen` fits 70 % of the rows and fills the others. Tables come from the
-folder that VFG_DATA names; methods of other libraries run by the interpreter that
-VFG_BASELINES_PYTHON names (see experiments/baselines/external_worker.py).
+the table that was fitted; `unseen` fits 70 % of the rows and fills the others, and `fitted`, which
+is measured only if it is asked for, fills those 70 %. Tables come from the folder that VFG_DATA
+names; methods of other libraries run by the interpreter that VFG_BASELINES_PYTHON names (see
+experiments/baselines/external_worker.py).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ...results import TRIALS, Arguments, arguments
-from .cells import MECHANISMS, PUBLISHED, SETTINGS, SHAPES, Cell, run
+from .cells import FITTED, MECHANISMS, PROTOCOL, PUBLISHED, SETTINGS, SHAPES, Cell, run
 from .methods import METHODS, allowed, missing_requirement
 from .summary import LOG, Key, collect, key_of, merged
 
@@ -48,9 +49,9 @@ SMALL = 2000
 QUICK = ["vfg-10", "mean", "knn", "boosting", "linear", "softimpute", "boosting+linear"]
 
 
-def seeds_of(table: str, number: int | None) -> list[int]:
-    """Five seeds for small tables, three for others."""
-    return list(range(number or (5 if SHAPES[table][0] < 1000 else 3)))
+def seeds_of(table: str, number: int | None, first: int = 0) -> list[int]:
+    """Five seeds for small tables, three for others; `first` is the least of them."""
+    return list(range(first, first + (number or (5 if SHAPES[table][0] < 1000 else 3))))
 
 
 def rank(cell: Cell) -> tuple[bool, bool, int, float]:
@@ -65,7 +66,7 @@ def cells(options: Arguments) -> list[Cell]:
         Cell(table, mechanism, setting, seed, method)
         for table in options.tables
         for mechanism, setting in itertools.product(options.mechanisms, options.settings)
-        for seed in seeds_of(table, options.seeds)
+        for seed in seeds_of(table, options.seeds, options.first)
         for method in options.methods
         if allowed(method, *SHAPES[table])
     ]
@@ -82,12 +83,14 @@ def able(methods: list[str]) -> list[str]:
 
 
 def measure_all(
-    waiting: list[Cell], folder: Path, jobs: int, threads: int, last: float, end: float
+    waiting: list[Cell], folder: Path, options: Arguments, last: float, end: float
 ) -> None:
-    """Keep `jobs` processes busy, one cell each, until all is measured or the time is up.
+    """Keep `--jobs` processes busy, one cell each, until all is measured or the time is up.
 
     No cell is begun after `last`; those under way at `end` are given up.
     """
+    jobs, together = options.jobs, options.jobs + options.beside
+    threads = 1 if jobs > 1 else options.threads
     forked = multiprocessing.get_context("fork")
     running: dict[BaseProcess, tuple[Cell, float]] = {}
     total, done = len(waiting), 0
@@ -95,7 +98,7 @@ def measure_all(
     while time.time() < end:
         free = jobs - len(running) if time.time() < last else 0
         for cell in itertools.islice(queue, free):
-            process = forked.Process(target=run, args=(cell, folder, threads, jobs))
+            process = forked.Process(target=run, args=(cell, folder, threads, together))
             process.start()
             running[process] = cell, time.time()
         if not running:
@@ -121,10 +124,12 @@ def main() -> None:
         __doc__,
         tables={"nargs": "+", "choices": list(SHAPES), "default": [*TUNING, *HELD_BACK]},
         methods={"nargs": "+", "help": "also vfg-SECONDS, a budget"},
-        mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
-        settings={"nargs": "+", "choices": SETTINGS, "default": list(SETTINGS)},
+        mechanisms={"nargs": "+", "choices": [*MECHANISMS, *PROTOCOL], "default": list(MECHANISMS)},
+        settings={"nargs": "+", "choices": [*SETTINGS, FITTED], "default": list(SETTINGS)},
         jobs={"type": int, "default": 1, "help": "cells at a time; more than one: a thread each"},
         threads={"type": int, "default": 1, "help": "threads of a cell if --jobs is 1"},
+        first={"type": int, "default": 0, "help": "the least seed"},
+        beside={"type": int, "default": 0, "help": "other processes of one core on the machine"},
         seconds={"type": float, "help": "begin no cell after so long"},
         minutes={"type": float, "help": "stop after so long; cells under way are given up"},
         retry={"action": "store_true", "help": "measure cells again that ended with an error"},
@@ -150,8 +155,7 @@ def main() -> None:
     begun, never = time.time(), float("inf")
     last = begun + options.seconds if options.seconds else never
     end = begun + 60.0 * options.minutes if options.minutes else never
-    threads = 1 if options.jobs > 1 else options.threads
-    measure_all(waiting, folder, options.jobs, threads, last, end)
+    measure_all(waiting, folder, options, last, end)
 
 
 def measured(cell: Cell, known: dict[Key, dict[str, Any]], retry: bool) -> bool:

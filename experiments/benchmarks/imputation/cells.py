@@ -25,7 +25,11 @@ from .methods import Filled, Task, is_ours, method_named
 from .metrics import coverage, crps, energy, point_errors
 
 MECHANISMS = {"mcar50": 0.5, "mcar30": 0.3, "mar30": 0.3, "mnar30": 0.3}
+PROTOCOL = {"mar43": 0.3 / 0.7}
+"""A mechanism of PUBLISHED alone: 30 % of all cells, of which a third of the columns has none."""
 SETTINGS = ("in_sample", "unseen")
+FITTED = "fitted"
+"""A third setting, for the protocol of PUBLISHED: the fitted 70 % of the rows are filled."""
 SHAPES = {
     "airfoil": (1503, 5),
     "banknote": (1372, 4),
@@ -48,7 +52,7 @@ SHAPES = {
 }
 """Rows and columns of the tables, without columns of a single value."""
 PUBLISHED = ("letter", "california9")
-"""Tables as in the papers on ReMasker and DiffPuter: California with the value of the house."""
+"""Tables as in the paper on DiffPuter: California with totals and with the value of the house."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,19 @@ def load(table: str) -> Array:
     """A complete table, without constant columns, z-scored by its own means and spreads."""
     values, _ = california() if table.startswith("california") else uci(table)
     if table == "california9":
-        values = np.column_stack([values, house_values()])
+        values = np.column_stack([counts(values), house_values()])
     values = values[:, values.std(axis=0) > 0]
     scaled: Array = (values - values.mean(axis=0)) / values.std(axis=0)
     return scaled
+
+
+def counts(features: Array) -> Array:
+    """California's features with totals of rooms, bedrooms and households instead of averages."""
+    income, age, rooms, bedrooms, people, occupants, *place = features.T
+    households = people / occupants
+    return np.column_stack(
+        [income, age, rooms * households, bedrooms * households, people, households, *place]
+    )
 
 
 def house_values() -> Array:
@@ -86,7 +99,7 @@ def house_values() -> Array:
 
 
 def hide(values: Array, mechanism: str, seed: int) -> Mask:
-    rate = MECHANISMS[mechanism]
+    rate = {**MECHANISMS, **PROTOCOL}[mechanism]
     if mechanism.startswith("mcar"):
         return mcar(values.shape, rate, seed)
     return (mar if mechanism.startswith("mar") else mnar_self)(values, rate, seed)
@@ -108,8 +121,10 @@ def measure(cell: Cell, threads: int) -> dict[str, Any]:
         task = Task(masked, None, cell.seed, threads)
     else:
         fitted, others = split(len(values), cell.seed)
-        task = Task(masked[fitted], masked[others], cell.seed, threads)
-        values, missing = values[others], missing[others]
+        filled = fitted if cell.setting == FITTED else others
+        unseen = None if cell.setting == FITTED else masked[others]
+        task = Task(masked[fitted], unseen, cell.seed, threads)
+        values, missing = values[filled], missing[filled]
     start = resident_mb()
     found = method_named(cell.method)(task)
     if found.point.shape != values.shape or not np.isfinite(found.point).all():

@@ -79,6 +79,8 @@ FOLDS = 3
 MOST_EXTREME = 5.0
 """Deviations beyond which entries count as so many for regressions: rows unlike all others would
 have probabilities of 0 and 1."""
+MANY_CLASSES = "The number of unique classes is greater than"
+"""How scikit-learn's warning begins that categories could be numbers."""
 IMPOSSIBLE = -30.0
 """Logit of categories that no row of a fold has."""
 WEIGHT_PRIOR = 30.0
@@ -433,8 +435,8 @@ class Growing:
             )
             often = counts if weights is None else counts * weights[rows]
             with warnings.catch_warnings():
-                # Categories that are nearly all different are no numbers.
-                warnings.filterwarnings("ignore", "The number of unique classes")
+                # Columns of many categories are common; the caller can do nothing about it.
+                warnings.filterwarnings("ignore", MANY_CLASSES)
                 model.fit(inputs, truth, sample_weight=often)
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
@@ -660,7 +662,7 @@ def fit_regression(
     if len(seen) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # as good as it needs to be
-            warnings.filterwarnings("ignore", "The number of unique classes")
+            warnings.filterwarnings("ignore", MANY_CLASSES)
             model = LogisticRegression(C=STRENGTH).fit(inputs, truth, sample_weight=weights)
         slopes, start = model.coef_.T, model.intercept_
         if len(seen) == 2:  # the logit of the second

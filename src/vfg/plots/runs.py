@@ -154,15 +154,35 @@ def cost(scores: Mapping[str, Sequence[tuple[float, float]]], ax: Axes | None = 
         raise ValueError("there are no scores to draw; give pairs of seconds and errors by method")
     ax = tidy(axes_or_new(ax), x="seconds", y="error")
     ax.set_xscale("log")
+    ax.margins(x=0.2)
+    marks = {}
     for place, (method, pairs) in enumerate(scores.items()):
         seconds, errors = np.array(pairs, dtype=float).reshape(-1, 2).T
         at = float(np.exp(np.log(seconds.clip(min=1e-3)).mean()))
         color = FILLED if place == 0 else OBSERVED
         ax.plot([at, at], [errors.min(), errors.max()], color=color, linewidth=LINE)
         ax.plot(at, errors.mean(), MARKERS[place % len(MARKERS)], color=color, markersize=6)
-        ax.annotate(
-            plain(method), (at, errors.mean()), xytext=(6, 3), textcoords="offset points",
-            fontsize=SMALL, color=INK,
-        )  # fmt: skip
-    ax.margins(x=0.2)
+        marks[plain(method)] = at, float(errors.mean())
+    _label_marks(ax, marks)
     return ax
+
+
+def _label_marks(ax: Axes, marks: Mapping[str, tuple[float, float]]) -> None:
+    """Write names beside marks, higher or lower where they would cover another name."""
+    ax.autoscale_view()  # else the limits are not those of the marks yet
+    point = ax.figure.dpi / 72.0
+    boxes: list[tuple[float, float, float]] = []  # left and right end, middle
+    for name, mark in sorted(marks.items(), key=lambda item: item[1]):
+        left, middle = ax.transData.transform(mark)
+        right = left + (6.0 + 0.6 * SMALL * len(name)) * point
+        for lift in (3.0, 3.0 + 1.3 * SMALL, 3.0 - 1.3 * SMALL, 3.0 + 2.6 * SMALL):
+            height = middle + lift * point
+            if all(
+                left > end or right < start or abs(height - other) > 1.2 * SMALL * point
+                for start, end, other in boxes
+            ):
+                break
+        boxes.append((left, right, height))
+        ax.annotate(
+            name, mark, xytext=(6, lift), textcoords="offset points", fontsize=SMALL, color=INK
+        )

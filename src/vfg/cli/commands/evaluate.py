@@ -6,6 +6,7 @@ import io
 import time
 import warnings
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -315,18 +316,34 @@ def share_right(evaluation: Evaluation) -> float:
 
 
 def save_plot(entries: list[MethodScore], path: Path) -> None:
-    """Write a picture of the errors of all methods against their seconds."""
-    from matplotlib.figure import Figure
+    """Write a picture of the errors of all methods against their seconds.
 
+    Every pattern has a panel for numbers and one for categories, as far as the table has them.
+    """
     from vfg.plots import cost
+    from vfg.plots.style import new_figure
 
-    scores: dict[str, list[tuple[float, float]]] = {}
+    panels: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for entry in entries:
-        error = numbers_of(entry.evaluation).rmse
-        if error != error:  # there are no numbers: the share of categories that are wrong
-            error = 1.0 - share_right(entry.evaluation)
-        scores.setdefault(entry.method, []).append((entry.seconds, error))
-    figure, picture = cost(scores).figure, io.BytesIO()
-    assert isinstance(figure, Figure)
+        errors = {
+            "error of numbers, in standard deviations": numbers_of(entry.evaluation).rmse,
+            "share of wrong categories": 1.0 - share_right(entry.evaluation),
+        }
+        for title, error in errors.items():
+            if error == error:  # NaN: there is no such column
+                scores = panels.setdefault((title, entry.pattern), {})
+                scores.setdefault(entry.method, []).append((entry.seconds, error))
+    titles, patterns = (list(dict.fromkeys(key[place] for key in panels)) for place in (0, 1))
+    figure = new_figure(
+        4.6 * len(patterns), 3.4 * len(titles), rows=len(titles), columns=len(patterns)
+    )
+    for axes, (title, pattern) in zip(figure.axes, product(titles, patterns), strict=True):
+        if (title, pattern) in panels:
+            cost(panels[title, pattern], ax=axes).set_ylabel(title)
+        else:  # no such column was held out
+            axes.set_axis_off()
+        if len(patterns) > 1:
+            axes.set_title(pattern)
+    picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], bbox_inches="tight")
     write_atomically(path, picture.getvalue())
