@@ -525,6 +525,21 @@ def table_weights():
     return few_rows(frame[7:], frame[:7], np.arange(120) % 4.0, trees=0, **PARTS)
 
 
+def table_widths():
+    """Rows on a curve, some far out: widths of draws, and errors of the linear model."""
+    angle = np.random.default_rng(44).uniform(-3.0, 3.0, size=(167, 1))
+    curve = np.hstack([angle, np.sin(angle), np.cos(angle), angle**2])
+    frame = pd.DataFrame(curve + 0.2 * numbers(167, 4, 44, 0.1), columns=NAMES[:4])
+    frame.iloc[3:7] *= 4.0
+    return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
+
+
+def table_selection():
+    """A Normal model fitted together with the reason why cells are missing."""
+    frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
+    return few_rows(frame, other, missingness="self", bend=False)
+
+
 MODELS = {
     "vfg_mean_named": mean_of_named_columns,
     "vfg_gaussian": joint_gaussian,
@@ -564,6 +579,8 @@ MODELS = {
     "table_far_linear": table_far_rows_linear,
     "table_regressions": table_regressions,
     "table_weights": table_weights,
+    "table_widths": table_widths,
+    "table_selection": table_selection,
 }
 
 
