@@ -202,6 +202,6 @@ def test_the_readme_has_the_measured_numbers():
     text = " ".join((project / "README.md").read_text().split())
     speeds = [told["engines"][name]["rows_per_processor_second"] for name in ("local", "ray")]
     assert (
-        f"{told['rows']:,} rows of {told['columns']} columns: {speeds[0]:,} rows per second of one "
-        f"core, {speeds[1]:,} with Ray"
+        f"{told['rows']:,} rows of {told['columns']} columns: {speeds[0]:,} rows per processor "
+        f"second, {speeds[1]:,} with Ray"
     ) in text
