@@ -204,47 +204,16 @@ def _fit_to_matrix(
         return Parts()
     values, observed, rows = _matrix(whole, columns, settings.seed)
     weights = None if weights is None else weights[rows]
-    bar = resources.bar
-    with resources.measured():
-        with bar.part("linear model", 1.0):
-            linear = fit_linear(graph, values, observed, settings.seed, weights=weights)
-        with bar.part("relations", 0.5):
-            relations = find_relations(values, observed, linear, unordered, weights, given)
-        with bar.part("missing cells", 0.5):
-            mechanism = find_mechanism(
-                linear, values, observed, unordered, assumed=settings.missingness,
-                seed=settings.seed, weights=weights,
-            )  # fmt: skip
-            if settings.structure is None:  # the Normal model of all columns has no other graph
-                mechanism = fit_together(mechanism, values, observed, settings.seed, weights)
-        with bar.part("ranges", 0.5):
-            reach = find_reach(linear, values, observed, mechanism, settings.seed)
-            mechanism, following = replace(mechanism, reach=reach), None
-            if mechanism.slopes is None:
-                table = values, observed, unordered
-                following, widths = fit_following(linear, *table, weights, settings.seed)
-                ends = furthest_ends(following, widths, observed_range(values, observed))
-                mechanism = replace(mechanism, reach=ends)
+    parts = _fit_linear_parts(
+        graph, values, observed, unordered, settings, resources, weights, given
+    )
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
-        return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
-    plan = make_plan(
-        *values.shape,
-        effort=settings.effort,
-        known=float(observed.double().mean()),
-        members=settings.members if members is None else len(members),
-        mixtures=settings.mixtures,
-        # Row mixtures do not use a given graph.
-        neighbours=settings.neighbours if settings.structure is None else 0,
-        width=settings.width,
-        flow=settings.flow,
-        steps=settings.steps,
-        trees=settings.trees,
-        categories=bool(categories),
-    )
+        return parts
+    plan = _make_plan(values, observed, settings, members, bool(categories))
     own = labels._replace(places=labels.places[rows])
     votes = not all(column.part.is_simplex for column in categories)
-    parts = fit_members(
+    stacked = fit_members(
         graph,
         values,
         observed,
@@ -257,18 +226,78 @@ def _fit_to_matrix(
         labels=own if votes else None,
         members=members,
         checkpoint=settings.checkpoint,
-        relations=relations,
+        relations=parts.relations,
         weights=weights,
     )
-    parts.linear, parts.mechanism, parts.following = linear, mechanism, following
+    stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
+    stacked.following = parts.following
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
     trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
-    with bar.part("trees", 2.0):
+    with resources.bar.part("trees", 2.0):
         _fit_second_stage(
-            parts, graph, matrix, categories, own, few_valued, trees, settings.seed,
+            stacked, graph, matrix, categories, own, few_valued, trees, settings.seed,
             resources.deadline(TREE_END),
         )  # fmt: skip
-    return parts
+    return stacked
+
+
+def _fit_linear_parts(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    unordered: Tensor,
+    settings: ImputerSettings,
+    resources: Resources,
+    weights: Tensor | None,
+    given: Tensor | None,
+) -> Parts:
+    """The linear model, exact relations, why cells are missing, and how far fills may reach."""
+    bar, seed = resources.bar, settings.seed
+    with resources.measured():
+        with bar.part("linear model", 1.0):
+            linear = fit_linear(graph, values, observed, seed, weights=weights)
+        with bar.part("relations", 0.5):
+            relations = find_relations(values, observed, linear, unordered, weights, given)
+        with bar.part("missing cells", 0.5):
+            mechanism = find_mechanism(
+                linear, values, observed, unordered, assumed=settings.missingness, seed=seed,
+                weights=weights,
+            )  # fmt: skip
+            if settings.structure is None:  # the Normal model of all columns has no other graph
+                mechanism = fit_together(mechanism, values, observed, seed, weights)
+        with bar.part("ranges", 0.5):
+            reach = find_reach(linear, values, observed, mechanism, seed)
+            mechanism, following = replace(mechanism, reach=reach), None
+            if mechanism.slopes is None:
+                table = values, observed, unordered
+                following, widths = fit_following(linear, *table, weights, seed)
+                ends = furthest_ends(following, widths, observed_range(values, observed))
+                mechanism = replace(mechanism, reach=ends)
+    return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
+
+
+def _make_plan(
+    values: Tensor,
+    observed: Tensor,
+    settings: ImputerSettings,
+    members: list[VFG] | None,
+    has_categories: bool,
+) -> Plan:
+    """What is fitted after the linear model, by the shape of the table and the settings."""
+    return make_plan(
+        *values.shape,
+        effort=settings.effort,
+        known=float(observed.double().mean()),
+        members=settings.members if members is None else len(members),
+        mixtures=settings.mixtures,
+        # Row mixtures do not use a given graph.
+        neighbours=settings.neighbours if settings.structure is None else 0,
+        width=settings.width,
+        flow=settings.flow,
+        steps=settings.steps,
+        trees=settings.trees,
+        categories=has_categories,
+    )
 
 
 def _fit_second_stage(

@@ -346,24 +346,8 @@ def fit_stacking(
     their mean varies is measured at the missing cells of the table, which no part saw: the held-out
     cells were seen by all but one.
     """
-    number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
-    number = min(number, FEWEST_MEMBERS) if under_budget else number
-    most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
     reach = observed_range(values, observed)
-    stack = parts.stack
-    if stack is None and parts.members:
-        stack = stack_models(parts.members)
-    if stack is not None:
-        stack.eval()
-    nearest = [place * len(parts.neighbours) // number for place in range(number)]
-    table = values, observed, reach
-    held_out = [
-        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
-        for place in range(number)
-    ]
-    if weights is not None:
-        for one in held_out:
-            one.counted = one.counted * weights[one.ids, None]
+    held_out = _hold_out(parts, values, observed, reach, held, seed, under_budget, weights)
     parts.held_out = held_out
     total = _sums(held_out[0])
     for one in held_out[1:]:
@@ -380,13 +364,7 @@ def fit_stacking(
     sharpness = torch.ones_like(spread)
     pooling = None
     if categories and labels is not None and parts.neighbours:
-        cells = [
-            None
-            if column.part.is_simplex
-            else _held_out_categories(parts, held_out, combined, factors, column, place, labels)
-            for place, column in enumerate(categories)
-        ]
-        pooling = torch.from_numpy(fit_pooling(cells))
+        pooling = _pool_categories(parts, held_out, combined, factors, categories, labels)
     departures = _departures(parts, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, combined, factors)
     number_held = float(sum(one.counted.sum() for one in held_out))
@@ -401,6 +379,55 @@ def fit_stacking(
         combined, factors, spread, reach, pooling, departures, useful, drawing, error, sharpness,
         trust, usual, linear_errors,
     )  # fmt: skip
+
+
+def _hold_out(
+    parts: Parts,
+    values: Tensor,
+    observed: Tensor,
+    reach: Tensor,
+    held: Sequence[Tensor],
+    seed: int,
+    under_budget: bool,
+    weights: Tensor | None,
+) -> list[HeldOutCells]:
+    """What the parts predict at held-out cells that they did not see, for every set of them."""
+    number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
+    number = min(number, FEWEST_MEMBERS) if under_budget else number
+    most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
+    stack = parts.stack
+    if stack is None and parts.members:
+        stack = stack_models(parts.members)
+    if stack is not None:
+        stack.eval()
+    nearest = [place * len(parts.neighbours) // number for place in range(number)]
+    table = values, observed, reach
+    held_out = [
+        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
+        for place in range(number)
+    ]
+    if weights is not None:
+        for one in held_out:
+            one.counted = one.counted * weights[one.ids, None]
+    return held_out
+
+
+def _pool_categories(
+    parts: Parts,
+    held_out: Sequence[HeldOutCells],
+    combined: Tensor,
+    factors: Tensor,
+    categories: Sequence[CategoryColumn],
+    labels: Labels,
+) -> Tensor:
+    """The weights by which probabilities of many or ordered categories are pooled."""
+    cells = [
+        None
+        if column.part.is_simplex
+        else _held_out_categories(parts, held_out, combined, factors, column, place, labels)
+        for place, column in enumerate(categories)
+    ]
+    return torch.from_numpy(fit_pooling(cells))
 
 
 def _trust(total: Sums, errors: Tensor, cells: float) -> Tensor:

@@ -568,21 +568,9 @@ def grow_forest(
     """
     slopes, offsets, owners = make_features(table.widths, table.categories)
     starts = np.cumsum([0, *table.widths])[:-1].tolist()
-    of_categories = {column.places[0] for column in table.categories}
     known = table.observed.numpy()
-    numbers = [
-        start
-        for start in starts
-        if start not in of_categories and int(known[:, start].sum()) >= FEWEST_CELLS
-    ]
     sizes = [len(column.part.categories) for column in table.categories]
-    grown = [
-        place
-        for place, size in enumerate(sizes)
-        if size <= MOST_CATEGORIES and int((table.labels[:, place] >= 0).sum()) >= FEWEST_CELLS
-    ]
-    # Random numbers go by the order of the matrix, which is not that of the table's columns.
-    grown.sort(key=lambda place: table.categories[place].places[0])
+    numbers, grown = _choose_targets(table, starts, sizes)
     if len(starts) < 2 or not (numbers or grown):
         return None
     features = table.filled.numpy() @ slopes + offsets
@@ -611,12 +599,7 @@ def grow_forest(
             filled = np.clip(filled, -MOST_EXTREME, MOST_EXTREME)
             filled[:, column.places] = 0.0
             section = slice(sum(sizes[:place]), sum(sizes[: place + 1]))
-            for fold in range(-1, FOLDS):
-                some = rows[folds[rows] != fold]
-                often = None if weights is None else weights[some]
-                fitted[fold + 1, :, section] = fit_regression(
-                    filled[some], labels[some], sizes[place], often
-                )
+            fitted[..., section] = _fit_folds(filled, labels, rows, folds, sizes[place], weights)
     if growing.trees < min(trees, FEWEST_IN_TIME):
         return None
     trees = growing.trees
@@ -630,14 +613,51 @@ def grow_forest(
         without = torch.from_numpy(fitted[1:])
     forest.slopes.copy_(torch.from_numpy(slopes))
     forest.offsets.copy_(torch.from_numpy(offsets))
+    _set_levels(forest, table.categories, sizes)
+    unseen = {k: torch.from_numpy(used[:, :trees]) for k, used in enumerate(growing.used)}
+    return forest, Unseen(unseen, torch.from_numpy(folds), without)
+
+
+def _choose_targets(
+    table: TreeTable, starts: Sequence[int], sizes: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The first matrix columns of numbers, and the places of categories, that trees predict."""
+    of_categories = {column.places[0] for column in table.categories}
+    numbers = [
+        start
+        for start in starts
+        if start not in of_categories and int(table.observed[:, start].sum()) >= FEWEST_CELLS
+    ]
+    grown = [
+        place
+        for place, size in enumerate(sizes)
+        if size <= MOST_CATEGORIES and int((table.labels[:, place] >= 0).sum()) >= FEWEST_CELLS
+    ]
+    # Random numbers go by the order of the matrix, which is not that of the table's columns.
+    grown.sort(key=lambda place: table.categories[place].places[0])
+    return numbers, grown
+
+
+def _fit_folds(
+    inputs: Array, labels: Array, rows: Array, folds: Array, categories: int, weights: Array | None
+) -> Array:
+    """Regressions on all rows, and on those outside each fold, `(1 + folds, columns + 1, ...)`."""
+    fitted = []
+    for fold in range(-1, FOLDS):
+        some = rows[folds[rows] != fold]
+        often = None if weights is None else weights[some]
+        fitted.append(fit_regression(inputs[some], labels[some], categories, often))
+    return np.stack(fitted)
+
+
+def _set_levels(forest: Forest, categories: Sequence[CategoryColumn], sizes: Sequence[int]) -> None:
+    """Write the scores of ordered levels into a forest."""
     first = 0
-    for column, size in zip(table.categories, sizes, strict=True):
+    for column, size in zip(categories, sizes, strict=True):
         if isinstance(column.part, OrdinalEncoding):
             scores = torch.from_numpy(column.part.scores)
             forest.levels[first : first + size, column.places[0]] = scores
         first += size
-    unseen = {k: torch.from_numpy(used[:, :trees]) for k, used in enumerate(growing.used)}
-    return forest, Unseen(unseen, torch.from_numpy(folds), without)
 
 
 def fit_regression(
