@@ -484,3 +484,14 @@ def test_steps_of_own_values_are_found():
     slopes = imputer.model_.slopes
     assert slopes is not None
     assert (slopes > 3.4).sum() == 3
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_curve_and_a_column_missing_at_random_are_no_reason_for_slopes(seed):
+    """A single column that others predict is judged for itself, whatever else has missing cells."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=600)
+    table = np.stack([x, x**2 + 0.3 * generator.normal(size=600), generator.normal(size=600)], 1)
+    table[generator.random(600) < 1.0 / (1.0 + np.exp(1.0 - 2.0 * x)), 1] = np.nan
+    table[generator.random(600) < 0.2, 2] = np.nan
+    assert VFGImputer(bend=False, random_state=0).fit(table).model_.slopes is None

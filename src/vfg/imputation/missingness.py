@@ -363,8 +363,9 @@ def find_mechanism(
             rival, most = max(total, driver), max(total, driver / SHARE)
             is_common = alike.evidence > max(MARGIN, SHARE * total, driver + DRIVER_MARGIN)
             is_common = is_common or best.evidence > most + MARGIN
-        # One column is like no other.
-        if len(chosen) == 1 or not is_common:
+        # One column is like no other; nor is the only one that the others tell about.
+        beside = alike.by_column.sum() - alike.by_column.max()
+        if beside <= COLUMN_MARGIN or not is_common:
             judged = _judge_columns(predictions, chosen, offsets, masks)
             if judged is None and best.evidence > MARGIN:
                 judged = _find_step(predictions, x, chosen, offsets, masks, alike.common)
