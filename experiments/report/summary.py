@@ -46,7 +46,7 @@ README_TASKS = {
         "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
     ),
     r"NLL of static MNIST": "static MNIST, NLL, `VFG`, equal short time, {seeds}: ours − other",
-    r"NLL of Caltech 101": "Caltech 101 silhouettes, the same, {seeds}",
+    r"NLL of Caltech 101": "Caltech 101 silhouettes, the same, the other with more steps, {seeds}",
     r"NLL of Omniglot": "Omniglot, a split of our own, the same, {seeds}",
     r"California's room counts, absolute error": "California's room counts, absolute error",
 }
