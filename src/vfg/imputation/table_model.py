@@ -1147,6 +1147,7 @@ class TableModel(Ensemble):
             **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.widths is None else {"widths": True}),
             **({} if self.linear_errors is None else {"linear_errors": True}),
+            **({} if self.targeted is None else {"targeted": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.usual_distance is None else {"usual_distance": True}),
             **({} if self.following is None else {"following": True}),
@@ -1184,6 +1185,8 @@ class TableModel(Ensemble):
             combination = replace(combination, trust=slopes.clone())
         if "linear_errors" in description:
             combination = replace(combination, linear_errors=slopes.clone())
+        if "targeted" in description:
+            combination = replace(combination, targeted=slopes.clone())
         if "usual_distance" in description:
             usual = torch.ones((), dtype=torch.float64)
             combination = replace(combination, usual_distance=usual)
