@@ -121,6 +121,7 @@ def test_an_evaluation_can_be_printed_and_stored(fitted):
 
 def test_nothing_to_hide_is_no_error():
     one_column = linear().fit([[1.0], [2.0], [3.0]]).evaluate([[1.0], [np.nan]])
+    assert "nothing to compare: every row keeps one known cell" in str(one_column)
     assert one_column.columns[0].hidden == 0
     assert np.isnan(one_column.rmse)
     assert linear().fit([[1.0, np.nan]]).evaluate([[1.0, np.nan]]).columns == ()

@@ -21,6 +21,13 @@ HIDING = 0x48494445
 """Second word of the seed, so that hiding has a random stream of its own ("HIDE" in ASCII)."""
 
 
+NOTHING_HIDDEN = (
+    "no cell was hidden, so there is nothing to compare: every row keeps one known cell, from "
+    "which others are predicted; use a table with more columns or rows, or a larger share"
+)
+"""What an evaluation says without hidden cells, as that of a single column."""
+
+
 @dataclass(frozen=True)
 class ColumnScore:
     """How well one column was recovered.
@@ -85,6 +92,8 @@ class Evaluation:
         return {"level": self.level, **overall, "columns": columns}
 
     def __str__(self) -> str:
+        if not any(score.hidden for score in self.columns):
+            return NOTHING_HIDDEN
         lines = [
             f"{'column':<24}{'hidden':>8}{'rmse':>8}{'mean':>8}{'mae':>8}{'cover':>8}{'right':>8}"
         ]

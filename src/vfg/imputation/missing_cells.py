@@ -47,8 +47,8 @@ a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the n
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
 NEVER_OBSERVED = (
-    "are not filled: no cell was observed in fitting, so nothing tells what it holds, and "
-    "`transform` drops it unless keep_empty_features=True"
+    "are not filled: no cell was observed in fitting, so nothing tells what it holds; `fill` keeps "
+    "it as it is, and `transform` drops it unless keep_empty_features=True"
 )
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
