@@ -45,7 +45,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """Where torch is published for CPUs alone."""
 READER = (
     "tests/test_release.py",
-    "tests/test_docs.py::test_the_code_of_a_page_runs[networks.md]",
+    "tests/test_docs.py::test_the_code_of_a_page_runs[choosing.md]",
     "tests/test_docs.py::test_the_code_of_a_page_runs[start.md]",
 )
 """The code that a newcomer types; some of these tests are slow."""

@@ -1165,28 +1165,23 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
-        combination = Stacking.of_members(len(columns))
-        if "departures" in description:
-            limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
-            combination = replace(combination, departures=limits)
-        if "drawing" in description:
-            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
-        if "sharpness" in description:
-            sharpness = torch.ones(len(columns), dtype=torch.float64)
-            combination = replace(combination, sharpness=sharpness)
-        if "pooling" in description:
-            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
-            combination = replace(combination, pooling=pooling)
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
-        if "widths" in description:
-            combination = replace(combination, widths=both_ends.clone())
-        if "trust" in description:
-            combination = replace(combination, trust=slopes.clone())
-        if "linear_errors" in description:
-            combination = replace(combination, linear_errors=slopes.clone())
-        if "usual_distance" in description:
-            usual = torch.ones((), dtype=torch.float64)
-            combination = replace(combination, usual_distance=usual)
+        shapes: dict[str, tuple[int, ...]] = {
+            "departures": (len(KINDS), len(columns)),
+            "drawing": (4,),
+            "sharpness": (len(columns),),
+            "pooling": (description.get("pooling", 0), 2),
+            "widths": (2, len(columns)),
+            "trust": (len(columns),),
+            "linear_errors": (len(columns),),
+            "usual_distance": (),
+        }
+        optional: dict[str, Any] = {
+            name: torch.zeros(shape, dtype=torch.float64)
+            for name, shape in shapes.items()
+            if name in description
+        }
+        combination = replace(Stacking.of_members(len(columns)), **optional)
         sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
