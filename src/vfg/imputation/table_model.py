@@ -1166,22 +1166,6 @@ class TableModel(Ensemble):
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
-        shapes: dict[str, tuple[int, ...]] = {
-            "departures": (len(KINDS), len(columns)),
-            "drawing": (4,),
-            "sharpness": (len(columns),),
-            "pooling": (description.get("pooling", 0), 2),
-            "widths": (2, len(columns)),
-            "trust": (len(columns),),
-            "linear_errors": (len(columns),),
-            "usual_distance": (),
-        }
-        optional: dict[str, Any] = {
-            name: torch.zeros(shape, dtype=torch.float64)
-            for name, shape in shapes.items()
-            if name in description
-        }
-        combination = replace(Stacking.of_members(len(columns)), **optional)
         sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
@@ -1190,7 +1174,7 @@ class TableModel(Ensemble):
             linear=None if linear is None else GaussianVFG.from_dict(linear),
             forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
-            combination=combination,
+            combination=_empty_stacking(description, len(columns)),
             following=both_ends if "following" in description else None,
             mechanism=Mechanism(
                 slopes if description.get("slopes") else None,
@@ -1246,6 +1230,26 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
         if label not in frame.columns:
             frame[label] = None  # of no dtype, so that it takes that of what is filled in
     return frame[list(columns)]
+
+
+def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
+    """A stacking with the optional tensors that a model file has."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "departures": (len(KINDS), columns),
+        "drawing": (4,),
+        "sharpness": (columns,),
+        "pooling": (description.get("pooling", 0), 2),
+        "widths": (2, columns),
+        "trust": (columns,),
+        "linear_errors": (columns,),
+        "usual_distance": (),
+    }
+    optional: dict[str, Any] = {
+        name: torch.zeros(shape, dtype=torch.float64)
+        for name, shape in shapes.items()
+        if name in description
+    }
+    return replace(Stacking.of_members(columns), **optional)
 
 
 def _empty_relations(number: int, columns: int) -> Relations:
