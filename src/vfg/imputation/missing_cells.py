@@ -106,9 +106,9 @@ class MissingCells:
         row_ids: ArrayLike | None = None,
     ) -> None:
         self.model, self.table = model, table
+        values, observed = model.encode(table)  # may find cells that cannot be read
         self.missing = table.missing
         self.rows = np.flatnonzero(self.missing.any(1))
-        values, observed = model.encode(table)
         chosen = torch.from_numpy(self.rows)
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
