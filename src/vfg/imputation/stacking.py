@@ -266,6 +266,7 @@ class Parts:
     history: History | None = None
     relations: Relations | None = None
     following: Tensor | None = None  # of the linear model at the ends of ranges, (2, columns)
+    slope_errors: Tensor | None = None  # how uncertain that is, (2, columns)
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
