@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.calibration import width_factors
+from vfg.imputation.calibration import noise_factors, width_factors
 from vfg.imputation.extrapolation import (
     FAR,
     FARTHER,
@@ -68,7 +68,7 @@ DEVIATION_DRAWS = 60
 
 OPTIONAL = (
     "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
-    "linear_errors",
+    "linear_errors", "tree_widths",
 )  # fmt: skip
 """Numbers of a stacking that files of earlier versions lack."""
 VOTES = "votes"
@@ -88,6 +88,7 @@ class Prediction:
     trees: Tensor | None = None  # the same among trees
     trust: Tensor | None = None  # in trees, (rows, 1)
     regressions: Tensor | None = None  # probabilities of categories, (rows, all categories)
+    noise: Tensor | None = None  # factors of the width of draws, (rows, columns)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
@@ -156,6 +157,7 @@ class Ensemble(CachedModule):
     set_thresholds: Tensor | None
     sharpness: Tensor | None
     widths: Tensor | None
+    tree_widths: Tensor | None
     linear_errors: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
@@ -262,10 +264,13 @@ class Ensemble(CachedModule):
         means = stacked.means
         if self.forest is None:
             return stacked
-        votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
+        spread, trust = self.tree_widths is not None, self.forest.trust(observed)
+        votes, noise = self.forest.votes(means, ~observed, spread=spread), None
+        if self.tree_widths is not None and votes.deviations is not None:
+            noise = noise_factors(votes.deviations, trust, self.tree_widths)
         weights = (self.forest.weights * trust).clamp(max=1.0)
         moved = torch.where(observed, means, means + weights * self.forest.step(votes, means))
-        return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions)
+        return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions, noise)
 
     def follow_means(
         self,
@@ -432,7 +437,7 @@ class Ensemble(CachedModule):
         prediction: Prediction,
     ) -> Tensor:
         """Draws of parts, moved to what the ensemble predicts and kept within limits."""
-        draws = torch.where(observed, values, self.recentre(drawn, expected))
+        draws = torch.where(observed, values, self.recentre(drawn, expected, prediction.noise))
         draws = self.follow_means(draws, values, observed, expected, prediction.means)
         return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
 
@@ -507,8 +512,13 @@ class Ensemble(CachedModule):
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
-    def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
+    def recentre(
+        self, drawn: Tensor, expected: Mapping[str, Tensor], noise: Tensor | None = None
+    ) -> Tensor:
+        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them.
+
+        `noise` are further factors, `(rows, columns)`.
+        """
         shares, used = self.shares, corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
@@ -520,7 +530,8 @@ class Ensemble(CachedModule):
         apart = drawn - pooled
         if self.sharpness is not None:
             deviations = mean_in_order(apart[:DEVIATION_DRAWS].square()).sqrt()
-            apart = apart * self._factors_of_draws(deviations)
+            factors = self._factors_of_draws(deviations)
+            apart = apart * (factors if noise is None else factors * noise)
         else:
             apart = self.spread * apart
         return self.stacked_means(expected) + apart

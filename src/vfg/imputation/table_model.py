@@ -1158,6 +1158,7 @@ class TableModel(Ensemble):
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.widths is None else {"widths": True}),
+            **({} if self.tree_widths is None else {"tree_widths": True}),
             **({} if self.linear_errors is None else {"linear_errors": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.usual_distance is None else {"usual_distance": True}),
@@ -1193,6 +1194,8 @@ class TableModel(Ensemble):
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
         if "widths" in description:
             combination = replace(combination, widths=both_ends.clone())
+        if "tree_widths" in description:
+            combination = replace(combination, tree_widths=both_ends.clone())
         if "trust" in description:
             combination = replace(combination, trust=slopes.clone())
         if "linear_errors" in description:
