@@ -13,21 +13,23 @@ draws. A constant then makes 90 % intervals of all cells hold enough of them.
 
 A linear model draws with the same width everywhere. Let t be the deviation of the trees of a column
 from each other, which is larger where cells are noisy: leaves are means of a few cells. Let e be
-the share of the row that is known, and n the mean of $\log t$ at held-out cells. Where that reduces
-the score clearly, draws are scaled by $\exp(r e (\log t - n))$, too, with a power r of the column.
+the share of the row that is known, and n the mean of $\log t$. Draws of columns whose errors follow
+t clearly are scaled by $\exp(r e (\log t - n))$, too, with a power r of the column.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vfg.gaussian import GaussianVFG
+from vfg.imputation.extrapolation import NUMBERS, predict_from_others
 from vfg.imputation.stacking import (
     KINDS,
     WIDE,
@@ -40,7 +42,8 @@ from vfg.imputation.stacking import (
     held_out_draws,
     hide_further,
 )
-from vfg.imputation.trees import HeldOutRows, Unseen, move_means
+from vfg.imputation.trees import Forest, HeldOutRows, Unseen, move_means
+from vfg.training.losses import draw_rows
 
 LEVELS = tuple(1.08**step for step in range(5))
 """Levels a among which held-out cells choose. Where nothing is known the draws are those of the
@@ -74,21 +77,15 @@ NARROW = 1.6
 made curves were 7 and 9 % wider."""
 TREE_POWERS = (0.25, 0.5, 0.75, 1.0)
 """Powers r of the noise that trees find."""
-TREE_LEVELS = (0.8, 0.9, 1.0)
-"""Factors of the level of draws that follow this noise."""
-LEAST_TREE_GAIN = 0.01
-"""The share of the score that r must gain. Held-out cells of a made column whose noise jumps gained
-1.3 to 1.8 %, and new rows 1 to 4 %; of six other made columns they gained at most 0.6 %, where new
-rows lost up to 20 %."""
-CLEAR = 1.0
-"""How many standard errors that gain must be: 1.1 to 1.7 where noise jumps, else at most 0.6 of the
-columns that gained so much."""
+EVIDENCE = 5.0
+"""The gain of the log-likelihood of all cells by which noise counts as found."""
+NOISE_ROWS = 1000
+"""Rows whose cells tell of noise, which bounds the time."""
 LINEAR_SHARE = 0.5
 """The share of the linear model in draws from which on the power is 0, since it does not smooth:
 with powers that a few held-out cells chose, 90 % intervals of a made line held 81 % once in three.
-Noise is looked for from there on, too. Draws of other parts
-are wider where cells are noisy by themselves; with trees' noise, too, those of new rows of a table
-of 214 rows had a score 3 % worse."""
+Noise is looked for from there on, too: draws of other parts are wider where cells are noisy by
+themselves."""
 MOST_NOISE = 1.0
 """How far the logarithm of noise may lie from its mean."""
 LEVELS_OF_ENDS = (0.05, 0.95)
@@ -135,8 +132,6 @@ class Cells(NamedTuple):
     errors: Tensor  # cells minus what is predicted
     columns: Tensor
     often: Tensor  # weights of the rows
-    trees: Tensor  # deviations of trees from each other
-    trust: Tensor  # in these
 
     def apart(self, shares: Tensor) -> Tensor:
         """Draws minus their mean, `(draws, cells)`, if kinds draw with some shares."""
@@ -150,22 +145,22 @@ def calibrate_draws(
     parts: Parts,
     unseen: Unseen | None,
     ordered: Tensor,
-    table_rows: int,
+    table: tuple[Tensor, Tensor],
     seed: int,
-    complete: bool = False,
 ) -> Stacking | None:
     """The stacking with widths of `ordered` columns, and with the shares of the kinds that draw.
 
     Widths of other columns are nan. It is unchanged where there are too few cells or no linear
-    model. `unseen` says which trees did not see which rows. Shares are chosen for `complete` tables
-    alone: rows that were fitted with missing cells draw from their own components, which held-out
-    cells do not show.
+    model. `unseen` says which trees did not see which rows; the `table` are the fitted values, and
+    which of them are observed. Shares are chosen for complete tables alone: rows that were fitted
+    with missing cells draw from their own components, which held-out cells do not show.
     """
     stacking = parts.combination
     if stacking is None or parts.linears is None:
         return stacking
     shares = drawing_shares(stacking.weights) if stacking.drawing is None else stacking.drawing
     exact = stacking.drawing is not None
+    complete, table_rows = bool(table[1].all()), len(table[0])
     candidates = _candidates(shares, parts.present) if exact and complete else [shares]
     cells = _cells(parts, torch.stack(candidates).sum(0) > 0, unseen, ordered, table_rows, seed)
     if cells is None:
@@ -176,13 +171,17 @@ def calibrate_draws(
     chosen = chosen if scores[chosen] < (1.0 - LEAST_GAIN) * scores[0] else 0
     is_linear = float(candidates[chosen][KINDS.index("linear")]) >= LINEAR_SHARE
     losses = found[chosen][:, :1] if is_linear else found[chosen]
-    fitted, noise = fit_widths(cells, candidates[chosen], losses), None
-    if is_linear and parts.forest is not None and unseen is not None:
-        fitted, noise = fit_noise(cells, candidates[chosen], fitted)
-    fitted[0] *= widths_constant(cells, candidates[chosen], fitted, noise)
-    widths = torch.where(ordered, fitted, torch.nan)
-    drawing = candidates[chosen] if exact else None
-    return replace(stacking, widths=widths, drawing=drawing, tree_widths=noise)
+    widths, noise = fit_widths(cells, candidates[chosen], losses), None
+    if is_linear and parts.forest is not None and unseen is not None and parts.linear is not None:
+        noise = fit_noise(parts.forest, unseen, parts.linear, table, ordered, seed)
+    if noise is not None:
+        widths[0] *= noise[0]
+    return replace(
+        stacking,
+        widths=torch.where(ordered, widths, torch.nan),
+        drawing=candidates[chosen] if exact else None,
+        tree_widths=None if noise is None else noise[1],
+    )
 
 
 def _candidates(shares: Tensor, present: Tensor) -> list[Tensor]:
@@ -206,12 +205,10 @@ def _cells(
     kinds, weights = drawing.nonzero()[:, 0].tolist(), parts.combination.weights
     pieces = []
     for one in _hidings(parts, table_rows, seed):
-        means, *noise = _means(parts, one, unseen)
-        cells, errors = one.counted > 0, one.values - means
+        cells, errors = one.counted > 0, one.values - _means(parts, one, unseen)
         places = cells.nonzero()[:, 1]
         drawn = held_out_draws(parts, one, kinds, weights, table_rows, seed, DRAWS)
-        others = one.counted, *noise
-        piece = *drawn, clip(errors)[cells], places, *(part[cells] for part in others)
+        piece = *drawn, clip(errors)[cells], places, one.counted[cells]
         pieces.append([part[..., ordered[places]] for part in piece])
     joined = [torch.cat(each, dim=-1) for each in zip(*pieces, strict=True)]
     number = len(joined[-1]) if joined else 0
@@ -231,15 +228,14 @@ def _hidings(parts: Parts, table_rows: int, seed: int) -> Iterator[HeldOutCells]
             yield hide_further(parts, few, table_rows, seed * HIDINGS + turn)
 
 
-def _means(parts: Parts, one: HeldOutCells, unseen: Unseen | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Predictions of what did not see the held-out cells, deviations of trees, trust in these."""
+def _means(parts: Parts, one: HeldOutCells, unseen: Unseen | None) -> Tensor:
+    """Predictions of what did not see the held-out cells."""
     assert parts.combination is not None
     means = parts.combination.predict(one)
     if parts.forest is None or unseen is None:
-        return means, torch.ones_like(means), torch.zeros_like(means)
+        return means
     rows = HeldOutRows(one.ids, one.values, one.shown, one.counted, means, [])
-    trust = parts.forest.trust(one.shown).expand_as(means)
-    return *move_means(parts.forest, unseen, rows), trust
+    return move_means(parts.forest, unseen, rows)
 
 
 def _losses(cells: Cells, shares: Tensor, usual: Tensor, number: int) -> Tensor:
@@ -278,52 +274,63 @@ def fit_widths(cells: Cells, shares: Tensor, losses: Tensor) -> Tensor:
     best, number = _best(losses, cells), losses.shape[1]
     levels, powers = torch.tensor(LEVELS).double(), torch.tensor(POWERS).double()
     widths = torch.stack([levels[best // number], powers[best % number]])
+    drawn = cells.apart(shares)
+    scaled = drawn * width_factors(_deviations(drawn), widths[:, cells.columns])
+    widths[0] *= interval_constant(scaled, cells.errors)
     return widths
 
 
-def fit_noise(cells: Cells, shares: Tensor, widths: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Widths of draws, and powers of the noise that trees find and its means, `(2, columns)`.
+@torch.no_grad()
+def fit_noise(
+    forest: Forest,
+    unseen: Unseen,
+    linear: GaussianVFG,
+    table: tuple[Tensor, Tensor],
+    ordered: Tensor,
+    seed: int,
+) -> tuple[Tensor, Tensor] | None:
+    """Levels of draws by column, and powers and means of the noise that trees find, `(2, columns)`.
 
-    Powers are 0 where it does not reduce the score of a column clearly; None if it nowhere does.
+    The linear model predicts every observed cell from the others of its row; trees are those that
+    did not see the row. None where no column has such noise.
     """
-    number = widths.shape[1]
-    sums, logs = torch.zeros(2, number, dtype=torch.float64), cells.trees.clamp(min=LEAST).log()
-    for row, values in enumerate((torch.ones_like(logs), logs)):
-        sums[row].index_add_(0, cells.columns, cells.often * values)
-    noise = torch.stack([torch.zeros(number).double(), sums[1] / sums[0].clamp(min=1e-9)])
-    drawn = cells.apart(shares)
-    deviations, half = _deviations(drawn), half_distance(drawn)
-    plain = width_factors(deviations, widths[:, cells.columns])
-    tried = [(0.0, 1.0), *product(TREE_POWERS, TREE_LEVELS)]
-    scores = torch.zeros(len(tried), len(half), dtype=torch.float64)
-    for place, (power, level) in enumerate(tried):
-        noise[0] = power
-        factor = level * plain
-        factor = factor * noise_factors(cells.trees, cells.trust, noise[:, cells.columns])
-        score = (factor * drawn - cells.errors).abs().mean(0) - factor * half
-        scores[place] = cells.often * score / deviations**NARROW
-    losses = torch.zeros(len(tried), number, dtype=torch.float64)
-    losses.index_add_(1, cells.columns, scores)
-    best = losses.argmin(0)
-    # Cells of all hidings are the same ones, so that their differences are not independent.
-    gain = scores[0] - scores.gather(0, best[cells.columns][None])[0]
-    squares = torch.zeros(number).double().index_add(0, cells.columns, gain.square())
-    total, doubt = losses[0] - losses.min(0).values, ((1 + HIDINGS) * squares).sqrt()
-    gains = (total > LEAST_TREE_GAIN * losses[0]) & (total > CLEAR * doubt)
-    powers, levels = torch.tensor(tried, dtype=torch.float64)[best].T
-    noise[0] = torch.where(gains, powers, 0.0)
-    level, power = widths
-    wide = torch.stack([level * torch.where(gains, levels, 1.0), power])
-    return wide, noise if bool(gains.any()) else None
+    most = min(NOISE_ROWS, max(FEWEST_CELLS, NUMBERS // table[0].shape[1] ** 2))
+    rows = draw_rows(table[1].any(1), most, seed)
+    values, observed = table[0][rows], table[1][rows]
+    predicted = predict_from_others(linear, values, observed)
+    filled = torch.where(observed, values, predicted)
+    used = {target: trees[rows] > 0 for target, trees in unseen.trees.items()}
+    deviations = forest.votes(filled, observed, used, spread=True).deviations
+    assert deviations is not None
+    # The cell itself does not count as known.
+    trust = ((observed[:, forest.starts].sum(1) - 1.0) / max(len(forest.starts) - 1, 1)).double()
+    errors = clip(values - predicted).abs()
+    levels = torch.ones_like(values[0], dtype=torch.float64)
+    noise = torch.zeros(2, len(levels), dtype=torch.float64)
+    for column in forest.numbers:
+        own = observed[:, column] & (deviations[:, column] > 0.0)
+        if bool(ordered[column]) and int(own.sum()) >= FEWEST_CELLS:
+            cells = errors[own, column], deviations[own, column], trust[own]
+            levels[column], *found = _noise_of(*cells)
+            noise[:, column] = torch.tensor(found, dtype=torch.float64)
+    return (levels, noise) if bool((noise[0] > 0.0).any()) else None
 
 
-def widths_constant(cells: Cells, shares: Tensor, widths: Tensor, noise: Tensor | None) -> float:
-    """The constant that makes 90 % intervals of all cells hold enough of them."""
-    drawn = cells.apart(shares)
-    factors = width_factors(_deviations(drawn), widths[:, cells.columns])
-    if noise is not None:
-        factors = factors * noise_factors(cells.trees, cells.trust, noise[:, cells.columns])
-    return interval_constant(drawn * factors, cells.errors)
+def _noise_of(errors: Tensor, deviations: Tensor, trust: Tensor) -> tuple[float, float, float]:
+    """Level, power and mean of a column; 1, 0 and 0 without clear evidence.
+
+    The size of errors has a Laplace distribution, of which outliers do not decide the fit.
+    """
+    mean = float(deviations.clamp(min=LEAST).log().mean())
+    sizes, scores = [], []
+    for power in (0.0, *TREE_POWERS):
+        factors = noise_factors(deviations, trust, torch.tensor([power, mean]).double())
+        sizes.append(float((errors / factors).mean().clamp(min=1e-9)))
+        scores.append(math.log(sizes[-1]) + float(factors.log().mean()))
+    best = int(np.argmin(scores))
+    if len(errors) * (scores[0] - scores[best]) < EVIDENCE:
+        return 1.0, 0.0, 0.0
+    return sizes[best] / sizes[0], TREE_POWERS[best - 1], mean
 
 
 def half_distance(draws: Tensor) -> Tensor:

@@ -30,7 +30,13 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.extrapolation import LINE, fit_following, followed_widths, furthest_ends
+from vfg.imputation.extrapolation import (
+    LINE,
+    NEARLY_LINE,
+    fit_following,
+    followed_widths,
+    furthest_ends,
+)
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
@@ -159,8 +165,10 @@ def _fit_parts(
         ends, found = parts.mechanism.reach.numpy(), parts.mechanism.slopes is not None
         lines = None if parts.slope_errors is None else (parts.slope_errors <= LINE).numpy()
         encoding = encoding.reaching(columns, ends, turns_positive=found, lines=lines)
-    if parts.following is not None:
-        encoding = encoding.seeing_further(columns, _in_exact_relations(parts, len(columns)))
+    if parts.slope_errors is not None:
+        lines = (parts.slope_errors <= NEARLY_LINE).all(0).numpy()
+        exact = _in_exact_relations(parts, len(columns))
+        encoding = encoding.seeing_further(columns, lines, exact)
     return encoding, columns, parts
 
 
@@ -338,8 +346,7 @@ def _fit_second_stage(
         )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
-    complete = bool(observed.all())
-    parts.combination = calibrate_draws(parts, unseen, ordered, len(values), seed, complete)
+    parts.combination = calibrate_draws(parts, unseen, ordered, (values, observed), seed)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)

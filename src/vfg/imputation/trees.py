@@ -764,18 +764,13 @@ def fit_weights(
     ]
 
 
-def move_means(forest: Forest, unseen: Unseen, one: HeldOutRows) -> tuple[Tensor, Tensor]:
-    """The means of held-out rows, moved by weighed trees that did not see these.
-
-    Also the deviations of these trees from each other.
-    """
+def move_means(forest: Forest, unseen: Unseen, one: HeldOutRows) -> Tensor:
+    """The means of held-out rows, moved by weighed trees that did not see these."""
     filled = torch.where(one.shown, one.values, one.means)
     own = {target: trees[one.ids] for target, trees in unseen.trees.items()}
-    votes = forest.votes(filled, one.counted > 0, own, spread=True)
-    trust = forest.trust(one.shown)
+    votes, trust = forest.votes(filled, one.counted > 0, own), forest.trust(one.shown)
     weights = (forest.weights * trust).clamp(max=1.0)
-    assert votes.deviations is not None
-    return one.means + weights * forest.step(votes, one.means), votes.deviations
+    return one.means + weights * forest.step(votes, one.means)
 
 
 def _largest_steps(largest: Tensor, cells: Tensor) -> Tensor:

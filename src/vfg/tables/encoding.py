@@ -290,14 +290,15 @@ class Encoding:
 
         return self._with_numbers(columns, reach)
 
-    def seeing_further(self, columns: Sequence[int], exact: Mask) -> Encoding:
+    def seeing_further(self, columns: Sequence[int], lines: Mask, exact: Mask) -> Encoding:
         """The same encoding, which sees further; see `NumericEncoding.seeing_further`.
 
-        `exact` says which columns of the matrix follow from others.
+        `lines` and `exact` are those of the columns of the matrix.
         """
 
         def see(label: Label, part: NumericEncoding, at: int) -> NumericEncoding:
-            return part.seeing_further(self.schema[label], exact=bool(exact[at]))
+            which = {"line": bool(lines[at]), "exact": bool(exact[at])}
+            return part.seeing_further(self.schema[label], **which)
 
         return self._with_numbers(columns, see)
 

@@ -32,7 +32,7 @@ deviations: the six greatest of 500 uniform numbers lie within 0.04, of Normal o
 BEYOND_REACH = 2.0
 """Deviations beyond the reach of filled cells at which draws, and what relations give, end."""
 FAR_EVIDENCE, EXACT_EVIDENCE = 100.0, 1e6
-"""The same of evidence about new rows, and of columns that have exact relations. A line that ten
+"""The same of evidence about lines, and of columns that have exact relations. A line that ten
 deviations end would be filled far from the truth beyond them, with a narrow interval."""
 SAME = 1e-9
 """Deviations within which a number counts as a value of a few-valued column."""
@@ -315,8 +315,8 @@ class NumericEncoding(ColumnEncoding):
             return {reach: end, limit: None, f"usual_{limit}": 0.0 if has_sign else None}
         return {reach: 0.0 if passes_sign else end, limit: 0.0 if has_sign else None}
 
-    def seeing_further(self, spec: Any, *, exact: bool) -> NumericEncoding:
-        """The same encoding, which sees evidence further out than cells were fitted.
+    def seeing_further(self, spec: Any, *, line: bool, exact: bool) -> NumericEncoding:
+        """The same encoding, which sees evidence about a `line` further out than cells were fitted.
 
         Columns with far outliers stay as they are. Cells of `exact` columns, which follow from
         others, have no ends but bounds.
@@ -325,14 +325,14 @@ class NumericEncoding(ColumnEncoding):
             return self
         outermost = np.abs(self.standardise(np.array([self.lowest, self.highest]))).max()
         changes: dict[str, Any] = {}
-        if outermost <= self.furthest:
+        if outermost <= self.furthest and (line or exact):
             changes["furthest"] = max(self.furthest, EXACT_EVIDENCE if exact else FAR_EVIDENCE)
         bounds = _bounds(spec, self.clock)
         if exact and bounds[0] is None and self.least is not None:
             changes |= {"least": None, "usual_least": self.drawn_least}
         if exact and bounds[1] is None and self.greatest is not None:
             changes |= {"greatest": None, "usual_greatest": self.drawn_greatest}
-        return replace(self, **changes)
+        return replace(self, **changes) if changes else self
 
     def rounding_few(self) -> NumericEncoding:
         """The same encoding, whose cells are filled with whole numbers if it has few, all whole."""
