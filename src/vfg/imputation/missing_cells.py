@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.imputation.ensemble import DRAWS, Prediction, quantiles_of_draws
+from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import Tilt, tilt_by_rows
 from vfg.imputation.parameter_draws import (
     Departures,
@@ -265,16 +266,18 @@ class MissingCells:
             plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
             shares = model.probabilities_where_missing(*rows, prediction)
             given, means = (parameters, *rows, levels), prediction.means
-            limits = model.open_limits
+            limits = lift_passed(model.open_limits, means)
             draws = departures.draw(*given, means, plain, limits, chosen, shares, numbers)
         else:
-            draws = draw_entries(parameters, *rows, levels, chosen, numbers, model.open_limits)
             prediction = model.predictions(*rows, self.ids)
+            limits = lift_passed(model.open_limits, prediction.means)
+            draws = draw_entries(parameters, *rows, levels, chosen, numbers, limits)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
         draws = draws if self.tilt is None else self.tilt(draws)
         draws[..., places] = categories
         draws = model.with_relations(draws, *rows, model.relation_levels(number, self.ids, seed))
+        draws = model.within_limits(draws, prediction.means)
         known = self.observed.clone()
         known[:, places] = True
         return model.with_categories(draws, rows[0], known, prediction, self.ids, seed)
