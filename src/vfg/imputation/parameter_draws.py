@@ -381,9 +381,9 @@ def _augment_data(
         levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
         given = current.given(known, gaps)
         table[incomplete] = given.means + given.noise(levels)
-        current = _draw_posterior(table, generator, often)
+        current = draw_posterior(table, generator, often)
         if step >= BURN_IN and (step - BURN_IN) % THINNING == 0:
-            yield _nearer(estimate, current, share)
+            yield move_nearer(estimate, current, share)
 
 
 class FittedRows(NamedTuple):
@@ -447,6 +447,7 @@ class Posterior:
         self._drawn: list[NormalModel] = []
         self._chain: Iterator[NormalModel] = iter(())
         self._departures: tuple[object, Departures] | None = None
+        self.curved: object = None  # a `CurvedPosterior`, False if no column is curved
         self._lock = threading.Lock()  # of the chain, which may be asked by several threads
 
     @cached_property
@@ -717,7 +718,7 @@ def _degrees_of_freedom(rows: float, columns: int) -> float:
     )
 
 
-def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
+def draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
     """Mean and covariance drawn given complete rows, which count so often."""
     rows, size = float(often.sum()), table.shape[1]
     mean = often @ table / rows
@@ -739,6 +740,11 @@ def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) ->
     return NormalModel(mean + factor.mT @ noise / rows**0.5, covariance)
 
 
+def draw_chi_squared(freedom: Tensor, generator: torch.Generator) -> Tensor:
+    """Chi-squared variables of at least 2 degrees of freedom."""
+    return 2.0 * _gamma(0.5 * freedom, generator)
+
+
 def _gamma(shapes: Tensor, generator: torch.Generator) -> Tensor:
     """Gamma variables of shapes of at least 1, by Marsaglia and Tsang's rejections."""
     d = (shapes - 1.0 / 3.0).clamp(min=2.0 / 3.0)
@@ -753,7 +759,7 @@ def _gamma(shapes: Tensor, generator: torch.Generator) -> Tensor:
     return result
 
 
-def _nearer(estimate: NormalModel, draw: NormalModel, share: float) -> NormalModel:
+def move_nearer(estimate: NormalModel, draw: NormalModel, share: float) -> NormalModel:
     """A draw at a share of its distance from the estimate."""
     return NormalModel(
         torch.lerp(estimate.mean, draw.mean, share),
