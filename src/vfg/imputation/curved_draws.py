@@ -30,12 +30,11 @@ from torch import Tensor
 
 from vfg.imputation.limits import keep_within_limits
 from vfg.imputation.parameter_draws import (
-    BURN_IN,
     OUTER_LEVEL,
-    THINNING,
     CategoryDraw,
     FittedRows,
     NormalModel,
+    chain_lengths,
     draw_categories,
     draw_chi_squared,
     draw_posterior,
@@ -342,137 +341,166 @@ def _marginal(cells: Tensor, limits: Tensor, is_fine: bool) -> Marginal:
     return Marginal(points, ratio.clamp(-SHAPE_BOUND, SHAPE_BOUND))
 
 
-def _sweep(
-    curves: Curves,
-    model: CurvedModel,
-    table: Tensor,
-    observed: Tensor,
-    levels: Tensor,
-    limits: Tensor | None,
-) -> Tensor:
-    """Every missing cell drawn once, given the other cells of its row."""
-    table = table.clone()
-    precision = torch.linalg.inv(model.plain.covariance)
-    plain = list(curves.plain)
-    counts = _counting(curves, observed)
-    residuals = [
-        table[:, one.column] - one.design(table) @ weights
-        for one, weights in zip(curves.curved, model.weights, strict=True)
-    ]
-    order = [*plain, *(one.column for one in curves.curved)]
-    places = {one.column: place for place, one in enumerate(curves.curved)}
-    for column in order:
-        rows = (~observed[:, column]).nonzero()[:, 0]
-        if not len(rows):
-            continue
-        own, place = table[rows, column], places.get(column)
-        if place is None:
-            at = plain.index(column)
-            centred = table[rows][:, plain] - model.plain.mean
-            mean = own - centred @ precision[:, at] / precision[at, at]
-            variance = float(1.0 / precision[at, at])
-        else:
-            mean, variance = own - residuals[place][rows], model.variances[place]
-        after = curves.after(column)
-        args = curves, model, table, rows, column, mean, variance, after, counts, residuals
-        if any(curves.curved[k].bends(column) for k in after):
-            drawn = _draw_on_grid(*args, levels[rows, column])
-        else:
-            drawn = _draw_normal(*args, levels[rows, column], limits)
-        table[rows, column] = drawn
-        for k in after:
-            one = curves.curved[k]
-            if one.bends(column):
-                some = table[rows]
-                residuals[k][rows] = some[:, one.column] - one.design(some) @ model.weights[k]
+@dataclass
+class _State:
+    """Completed rows with what changes from column to column of a sweep."""
+
+    model: CurvedModel
+    table: Tensor
+    residuals: list[Tensor]  # of curved columns
+    pulls: Tensor  # of columns without curves: (values - mean) times the precision
+    precision: Tensor
+
+
+@dataclass(frozen=True)
+class _MissingRows:
+    """Rows with missing cells, which are drawn one column at a time."""
+
+    curves: Curves
+    rows: dict[int, Tensor]  # where a column is missing, by column
+    counts: list[Tensor]  # 1 where a curved column or one after it is observed, else 0
+
+    @classmethod
+    def of(cls, curves: Curves, observed: Tensor) -> _MissingRows:
+        order = [*curves.plain, *(one.column for one in curves.curved)]
+        rows = {column: (~observed[:, column]).nonzero()[:, 0] for column in order}
+        seen = [observed[:, one.column] for one in curves.curved]
+        counts = [torch.stack(seen[place:]).any(0).double() for place in range(len(seen))]
+        return cls(curves, {k: own for k, own in rows.items() if len(own)}, counts)
+
+    def sweep(
+        self, model: CurvedModel, table: Tensor, levels: Tensor, limits: Tensor | None = None
+    ) -> Tensor:
+        """Every missing cell drawn once, given the other cells of its row."""
+        curves, table = self.curves, table.clone()
+        plain = {column: place for place, column in enumerate(curves.plain)}
+        precision = torch.linalg.inv(model.plain.covariance)
+        residuals = [
+            table[:, one.column] - one.design(table) @ weights
+            for one, weights in zip(curves.curved, model.weights, strict=True)
+        ]
+        pulls = (table[:, list(plain)] - model.plain.mean) @ precision
+        state = _State(model, table, residuals, pulls, precision)
+        places = {one.column: place for place, one in enumerate(curves.curved)}
+        for column, rows in self.rows.items():
+            own, at = table[rows, column], plain.get(column)
+            if at is not None:
+                variance = float(1.0 / precision[at, at])
+                mean = own - variance * pulls[rows, at]
             else:
-                slope = model.weights[k][1 + one.inputs.index(column)]
-                residuals[k][rows] -= slope * (drawn - own)
+                variance = model.variances[places[column]]
+                mean = own - residuals[places[column]][rows]
+            after = curves.after(column)
+            if any(curves.curved[k].bends(column) for k in after):
+                drawn = self._on_grid(state, column, mean, variance, after, levels[rows, column])
+            else:
+                centre, deviation = self._normal(state, column, mean, variance, after)
+                drawn = centre + deviation * levels[rows, column]
+                if limits is not None:
+                    moments = levels[rows, column], centre, deviation
+                    drawn = _within(drawn, *moments, limits[:, column])
+            table[rows, column] = drawn
+            self._update(state, column, drawn - own, at, places.get(column), after)
+        return table
+
+    def _update(
+        self,
+        state: _State,
+        column: int,
+        change: Tensor,
+        at: int | None,
+        place: int | None,
+        after: list[int],
+    ) -> None:
+        """What follows from a change of the missing cells of a column."""
+        rows = self.rows[column]
+        if at is not None:
+            state.pulls.index_add_(0, rows, change[:, None] * state.precision[at])
         if place is not None:
-            residuals[place][rows] += drawn - own
-    return table
+            state.residuals[place].index_add_(0, rows, change)
+        for k in after:
+            one, weights = self.curves.curved[k], state.model.weights[k]
+            if one.bends(column):
+                some = state.table[rows]
+                state.residuals[k][rows] = some[:, one.column] - one.design(some) @ weights
+            else:
+                slope = weights[1 + one.inputs.index(column)]
+                state.residuals[k].index_add_(0, rows, -slope * change)
+
+    def _normal(
+        self,
+        state: _State,
+        column: int,
+        mean: Tensor,
+        variance: float,
+        after: list[int],
+    ) -> tuple[Tensor, Tensor]:
+        """Means and deviations of cells of a column that is in no term."""
+        rows = self.rows[column]
+        own = state.table[rows, column]
+        precision, pull = torch.full_like(own, 1.0 / variance), mean / variance
+        for k in after:
+            slope = state.model.weights[k][1 + self.curves.curved[k].inputs.index(column)]
+            weight = slope / state.model.variances[k] * self.counts[k][rows]
+            precision = precision + slope * weight
+            pull = pull + weight * (state.residuals[k][rows] + slope * own)
+        return pull / precision, precision.rsqrt()
+
+    def _on_grid(
+        self,
+        state: _State,
+        column: int,
+        mean: Tensor,
+        variance: float,
+        after: list[int],
+        levels: Tensor,
+    ) -> Tensor:
+        """Draws of cells of a column that is in terms of curved ones."""
+        rows, (points, shape) = self.rows[column], self.curves.grids[column]
+        logs = -0.5 / variance * (points - mean[:, None]).square()
+        # What the others explain of a column has a shape of its own.
+        logs = logs + min(1.0, variance) * shape
+        some = state.table[rows]
+        for k in after:
+            one, weights = self.curves.curved[k], state.model.weights[k]
+            slope = weights[1 + one.inputs.index(column)]
+            start = state.residuals[k][rows] + slope * some[:, column]
+            moved = slope * points[None]
+            for weight, term in zip(weights[1 + len(one.inputs) :], one.terms, strict=True):
+                if term.has(column):
+                    moved = moved + weight * term.along(column, points, some)
+                    start = start + weight * term.of(some)
+            weight = 0.5 * self.counts[k][rows] / state.model.variances[k]
+            logs = logs - weight[:, None] * (start[:, None] - moved).square()
+        below = (logs - logs.amax(1, keepdim=True)).exp().cumsum(1)
+        wanted = torch.special.ndtr(levels)[:, None] * below[:, -1:]
+        chosen = torch.searchsorted(below, wanted).clamp(max=len(points) - 1)
+        upper = below.gather(1, chosen)
+        lower = torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp(min=0)), 0.0)
+        share = ((wanted - lower) / (upper - lower).clamp(min=1e-300)).clamp(0.0, 1.0) - 0.5
+        step = points[1] - points[0]
+        drawn: Tensor = (points[chosen] + share * step).clamp(points[0], points[-1])[:, 0]
+        return drawn
 
 
-def _counting(curves: Curves, observed: Tensor) -> list[Tensor]:
-    """Rows where a curved column or one after it is observed, by curved column, as 0 and 1."""
-    seen = [observed[:, one.column] for one in curves.curved]
-    return [torch.stack(seen[place:]).any(0).double() for place in range(len(seen))]
-
-
-def _draw_normal(
-    curves: Curves,
-    model: CurvedModel,
-    table: Tensor,
-    rows: Tensor,
-    column: int,
-    mean: Tensor,
-    variance: float,
-    after: list[int],
-    counts: list[Tensor],
-    residuals: list[Tensor],
-    levels: Tensor,
-    limits: Tensor | None,
+def _within(
+    drawn: Tensor, levels: Tensor, centre: Tensor, deviation: Tensor, limits: Tensor
 ) -> Tensor:
-    """Cells of a column that is in no term."""
-    own = table[rows, column]
-    precision, pull = torch.full_like(own, 1.0 / variance), mean / variance
-    for k in after:
-        slope = model.weights[k][1 + curves.curved[k].inputs.index(column)]
-        weight = counts[k][rows] / model.variances[k]
-        precision = precision + weight * slope.square()
-        pull = pull + weight * slope * (residuals[k][rows] + slope * own)
-    centre, deviation = pull / precision, precision.rsqrt()
-    drawn = centre + deviation * levels
-    if limits is None or not bool(limits[:, column].isfinite().any()):
+    """Draws of a column within its limits, `(2,)`."""
+    if not bool(limits.isfinite().any()):
         return drawn
     ends = centre + OUTER_LEVEL * torch.stack([-deviation, deviation])
     moments = levels[:, None], centre[:, None], deviation[:, None], ends[..., None]
-    return keep_within_limits(drawn[:, None], *moments, limits[:, column, None])[:, 0]
-
-
-def _draw_on_grid(
-    curves: Curves,
-    model: CurvedModel,
-    table: Tensor,
-    rows: Tensor,
-    column: int,
-    mean: Tensor,
-    variance: float,
-    after: list[int],
-    counts: list[Tensor],
-    residuals: list[Tensor],
-    levels: Tensor,
-) -> Tensor:
-    """Cells of a column that is in terms of curved ones."""
-    points, shape = curves.grids[column]
-    logs = -0.5 * (points - mean[:, None]).square() / variance
-    total = model.normal.covariance[column, column]
-    logs = logs + (variance / total).clamp(max=1.0) * shape
-    some = table[rows]
-    for k in after:
-        one, weights = curves.curved[k], model.weights[k]
-        slope = weights[1 + one.inputs.index(column)]
-        moved = slope * (points - some[:, column, None])
-        for weight, term in zip(weights[1 + len(one.inputs) :], one.terms, strict=True):
-            if term.has(column):
-                moved = moved + weight * (term.along(column, points, some) - term.of(some)[:, None])
-        left = residuals[k][rows, None] - moved
-        logs = logs - 0.5 * (counts[k][rows] / model.variances[k])[:, None] * left.square()
-    below = (logs - logs.amax(1, keepdim=True)).exp().cumsum(1)
-    wanted = torch.special.ndtr(levels)[:, None] * below[:, -1:]
-    chosen = torch.searchsorted(below, wanted).clamp(max=len(points) - 1)
-    upper = below.gather(1, chosen)
-    lower = torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp(min=0)), 0.0)
-    share = ((wanted - lower) / (upper - lower).clamp(min=1e-300)).clamp(0.0, 1.0) - 0.5
-    step = points[1] - points[0]
-    drawn: Tensor = (points[chosen] + share * step).clamp(points[0], points[-1])[:, 0]
-    return drawn
+    return keep_within_limits(drawn[:, None], *moments, limits[:, None])[:, 0]
 
 
 def _draw_curved(
-    curves: Curves, table: Tensor, often: Tensor, generator: torch.Generator
+    curves: Curves, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
 ) -> tuple[CurvedModel, CurvedModel]:
-    """Parameters drawn given completed rows, and estimates of them."""
+    """Parameters drawn given completed rows, and estimates of them.
+
+    The Normal model of all columns is drawn for the `whole` of them.
+    """
     weights, variances, fitted, usual = [], [], [], []
     root, count = often.sqrt()[:, None], float(often.sum())
     for one in curves.curved:
@@ -490,8 +518,8 @@ def _draw_curved(
         variances.append(max(variance, 1e-8))
         fitted.append(best[:, 0])
         usual.append(max(left / freedom, 1e-8))
-    normal = draw_posterior(table, generator, often)
     plain = draw_posterior(table[:, list(curves.plain)], generator, often)
+    normal = draw_posterior(table, generator, often) if whole else plain
     drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances))
     return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual))
 
@@ -508,18 +536,22 @@ def augment_curved(
     share = (count / max(count, fitted.rows)) ** 0.5
     incomplete = (~observed.all(1)).nonzero()[:, 0]
     known, seen = values[incomplete], observed[incomplete]
+    cells, table = _MissingRows.of(curves, seen), values.clone()
     levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
-    table = values.clone()
     table[incomplete] = estimate.draw(known, seen, levels)
     middle: CurvedModel | None = None
+    burn_in, thinning = chain_lengths(observed)
     for step in itertools.count():
-        current, usual = _draw_curved(curves, table, often, generator)
+        is_middle = share < 1.0 and burn_in // 2 <= step < burn_in
+        is_kept = step >= burn_in and (step - burn_in) % thinning == 0
+        whole = is_middle or is_kept
+        current, usual = _draw_curved(curves, table, often, generator, whole=whole)
         levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
-        table[incomplete] = _sweep(curves, current, table[incomplete], seen, levels, None)
-        if share < 1.0 and BURN_IN // 2 <= step < BURN_IN:
-            own = 1.0 / (step - BURN_IN // 2 + 1.0)
+        table[incomplete] = cells.sweep(current, table[incomplete], levels)
+        if is_middle:
+            own = 1.0 / (step - burn_in // 2 + 1.0)
             middle = usual if middle is None else middle.nearer(usual, own)
-        if step >= BURN_IN and (step - BURN_IN) % THINNING == 0:
+        if is_kept:
             yield current if middle is None else middle.nearer(current, share)
 
 
@@ -538,17 +570,18 @@ def draw_curved_entries(
 
     Arguments are as of `parameter_draws.draw_entries`, `levels` those of `SWEEPS` + 1 draws.
     """
-    draws = torch.empty_like(levels[0])
+    draws, cells = torch.empty_like(levels[0]), None
     for place, one in enumerate(parameters):
         numbers = uniforms[place].unbind(1)
         known, seen = draw_categories(
             one.normal, values, observed, columns, numbers, None, departures
         )
+        # Which cells are left is the same for all parameters.
+        cells = _MissingRows.of(curves, seen) if cells is None else cells
         table = one.normal.draw(known, seen, levels[0][place])
         for sweep in range(SWEEPS):
-            own = levels[1 + sweep][place]
             last = limits if sweep == SWEEPS - 1 else None
-            table = _sweep(curves, one, table, seen, own, last)
+            table = cells.sweep(one, table, levels[1 + sweep][place], last)
         draws[place] = torch.where(seen, known, table)
     return draws
 
@@ -571,3 +604,17 @@ class CurvedPosterior:
                 self._seed, self._drawn = seed, []
             self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
             return self._drawn[:number]
+
+    def deviations(self, limits: Tensor, number: int = 6) -> Tensor:
+        """Deviations of draws of the missing entries of the fitted rows, 0 elsewhere."""
+        table = self._given[2].table
+        generator = torch.Generator().manual_seed(0)
+        shape = number, *table[0].shape
+        levels = [
+            torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(SWEEPS + 1)
+        ]
+        nothing = torch.zeros(number, len(table[0]), 0, dtype=torch.float64)
+        parameters = self.draw(number, 0)
+        return draw_curved_entries(
+            self.curves, parameters, *table, levels, (), nothing, limits
+        ).std(0)
