@@ -6,8 +6,9 @@ Tables of Normal columns: exchangeable ones, two factors, a chain, two columns a
 with a single predictor among others; of lognormal ones, with a square, with counts and a flag, and
 many that are clipped to their bounds. Cells are missing completely at random; at random, given one
 column, several, or other ones for every column; or by their own value: in one column, in one beside
-others at random, in all columns, in all with slopes of either sign, and by a threshold. `VFGImputer(bend=False)` with `missingness="auto"` finds
-slopes or not; where it does, squared errors are compared with those of `"ignorable"`.
+others at random, in all columns, in all with slopes of either sign, and by a threshold.
+`VFGImputer(bend=False)` with `missingness="auto"` finds slopes or not; where it does, squared
+errors are compared with those of `"ignorable"`.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ GRID, FINE_GRID = 96, 288
 CLOSE = 0.2
 """The deviation of a curved column about its curve below which the grid is fine."""
 HEAVIEST = 10.0
-"""The kurtosis of what is left up to which a column counts as curved: with Normal noise about its
-curve it would lose the shape that draws of an ensemble have. Exponential noise has 9, what is left
-of lognormal columns 20 and more."""
+"""The kurtosis up to which columns are drawn with Normal noise, and noise about curves is taken for
+that: with heavier tails, draws would lose the shape that those of an ensemble have. Exponential
+variables have 9, lognormal ones 20 and more."""
 UNEVEN = 0.4
 """The correlation of its size with what is predicted up to which it does."""
 MARGIN = 0.25
@@ -167,6 +167,9 @@ def find_curves(
     """
     values, observed = fitted.table
     if len(values) < FEWEST_ROWS or len(numeric) < 2:
+        return None
+    drawn = [values[observed[:, at], at] for at in numeric if not bool(observed[:, at].all())]
+    if any(len(cells) and _kurtosis(cells - cells.mean()) > HEAVIEST for cells in drawn):
         return None
     completed = estimate.conditional_means(values, observed)
     often = torch.from_numpy(fitted.often) * (len(values) / fitted.rows)
@@ -319,10 +322,14 @@ def _fit(
 
 def _is_even(fitted: Tensor, left: Tensor) -> bool:
     """Whether what is left is like Normal noise, and about as large everywhere."""
-    squares = left.square()
-    kurtosis = float(squares.square().mean() / squares.mean().square().clamp(min=1e-24))
     sizes = torch.stack([fitted, left.abs()])
-    return kurtosis <= HEAVIEST and abs(float(torch.corrcoef(sizes)[0, 1])) <= UNEVEN
+    return _kurtosis(left) <= HEAVIEST and abs(float(torch.corrcoef(sizes)[0, 1])) <= UNEVEN
+
+
+def _kurtosis(numbers: Tensor) -> float:
+    """The fourth moment of numbers about 0 over the squared second."""
+    squares = numbers.square()
+    return float(squares.square().mean() / squares.mean().square().clamp(min=1e-24))
 
 
 def _marginal(cells: Tensor, limits: Tensor, is_fine: bool) -> Marginal:
@@ -605,7 +612,7 @@ class CurvedPosterior:
             self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
             return self._drawn[:number]
 
-    def deviations(self, limits: Tensor, number: int = 6) -> Tensor:
+    def deviations(self, limits: Tensor, number: int = 4) -> Tensor:
         """Deviations of draws of the missing entries of the fitted rows, 0 elsewhere."""
         table = self._given[2].table
         generator = torch.Generator().manual_seed(0)
