@@ -7,8 +7,9 @@
 
 Five columns, the last a regression on the others, with Normal errors or, for logistic regression,
 of two categories, or with a square of the first column (`curves`); 40 % of the cells missing
-completely at random, or at random given the first column. 20 imputations are analysed and pooled by `vfg.pool`: least squares, regression of the upper
-quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` has no options,
+completely at random, or at random given the first column. 20 imputations are analysed and pooled by
+`vfg.pool`: least squares, regression of the upper quartile, logistic regression. `linear` is
+`VFGImputer(bend=False)`, `default` has no options,
 `ridge` draws from chained Bayesian regressions, `miceforest` is run by the interpreter that
 VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
 

@@ -32,7 +32,7 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
-from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, hide_unreadable, read_cells
 from vfg.tables.frames import as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 
@@ -101,9 +101,13 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
 
 
 def _in_fitted_zone(model: TableModel, column: Column) -> Column:
-    """Dates of another time zone as the clocks of the fitted one show them; others as they are."""
+    """Dates of another time zone as the clocks of the fitted one show them; others as they are.
+
+    Texts that are no dates are missing, with a warning.
+    """
     part = model.encoding.parts[column.label]
     clock = part.clock if isinstance(part, NumericEncoding) else None
+    column = column if clock is None else hide_unreadable(column, clock.template)
     if clock is None or column.zone is None or column.values.dtype.kind != "M":
         return column
     return replace(column, values=clock.from_zone(column.values, column.zone), zone=clock.zone)

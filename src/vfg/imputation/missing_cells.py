@@ -58,8 +58,8 @@ a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the n
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
 NEVER_OBSERVED = (
-    "are not filled: no cell was observed in fitting, so nothing tells what it holds, and "
-    "`transform` drops it unless keep_empty_features=True"
+    "are not filled: no cell was observed in fitting, so nothing tells what it holds; `fill` keeps "
+    "it as it is, and `transform` drops it unless keep_empty_features=True"
 )
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
@@ -138,9 +138,9 @@ class MissingCells:
         row_ids: ArrayLike | None = None,
     ) -> None:
         self.model, self.table = model, table
+        values, observed = model.encode(table)  # may find cells that cannot be read
         self.missing = table.missing
         self.rows = np.flatnonzero(self.missing.any(1))
-        values, observed = model.encode(table)
         chosen = torch.from_numpy(self.rows)
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row

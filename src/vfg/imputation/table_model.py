@@ -1165,28 +1165,7 @@ class TableModel(Ensemble):
         """A new model with the configuration that `to_dict` returned."""
         model = cls()
         columns, linear = list(description["columns"]), description["linear"]
-        combination = Stacking.of_members(len(columns))
-        if "departures" in description:
-            limits = torch.zeros(len(KINDS), len(columns), dtype=torch.float64)
-            combination = replace(combination, departures=limits)
-        if "drawing" in description:
-            combination = replace(combination, drawing=torch.zeros(4, dtype=torch.float64))
-        if "sharpness" in description:
-            sharpness = torch.ones(len(columns), dtype=torch.float64)
-            combination = replace(combination, sharpness=sharpness)
-        if "pooling" in description:
-            pooling = torch.zeros(description["pooling"], 2, dtype=torch.float64)
-            combination = replace(combination, pooling=pooling)
         slopes, both_ends = (torch.zeros(*k, len(columns)).double() for k in ((), (2,)))
-        if "widths" in description:
-            combination = replace(combination, widths=both_ends.clone())
-        if "trust" in description:
-            combination = replace(combination, trust=slopes.clone())
-        if "linear_errors" in description:
-            combination = replace(combination, linear_errors=slopes.clone())
-        if "usual_distance" in description:
-            usual = torch.ones((), dtype=torch.float64)
-            combination = replace(combination, usual_distance=usual)
         sets = torch.zeros(description.get("sets", 0), len(SET_LEVELS), dtype=torch.float64)
         parts = Parts(
             members=[VFG.from_dict(member) for member in description["members"]],
@@ -1195,7 +1174,7 @@ class TableModel(Ensemble):
             linear=None if linear is None else GaussianVFG.from_dict(linear),
             forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
             relations=_empty_relations(description.get("relations", 0), len(columns)),
-            combination=combination,
+            combination=_empty_stacking(description, len(columns)),
             following=both_ends if "following" in description else None,
             mechanism=Mechanism(
                 slopes if description.get("slopes") else None,
@@ -1251,6 +1230,26 @@ def as_frame(table: Any, columns: Sequence[Label] | None = None) -> Any:
         if label not in frame.columns:
             frame[label] = None  # of no dtype, so that it takes that of what is filled in
     return frame[list(columns)]
+
+
+def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
+    """A stacking with the optional tensors that a model file has."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "departures": (len(KINDS), columns),
+        "drawing": (4,),
+        "sharpness": (columns,),
+        "pooling": (description.get("pooling", 0), 2),
+        "widths": (2, columns),
+        "trust": (columns,),
+        "linear_errors": (columns,),
+        "usual_distance": (),
+    }
+    optional: dict[str, Any] = {
+        name: torch.zeros(shape, dtype=torch.float64)
+        for name, shape in shapes.items()
+        if name in description
+    }
+    return replace(Stacking.of_members(columns), **optional)
 
 
 def _empty_relations(number: int, columns: int) -> Relations:

@@ -154,6 +154,7 @@ class Encoding:
         if not isinstance(schema, Schema):
             schema = Schema.infer(opened, schema, missing_values=missing_values)
         schema.check(opened.labels)
+        opened.hide_unreadable(schema.dates(list(schema)))
         columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column, weights) for column in columns]
@@ -385,6 +386,13 @@ class Encoding:
     def _open(self, table: Any) -> Table:
         opened = open_table(table, self.missing_values)
         self.schema.check(opened.labels)
+        opened.hide_unreadable(
+            {
+                place: part.clock.template
+                for place, part in enumerate(self.parts.values())
+                if isinstance(part, NumericEncoding) and part.clock is not None
+            }
+        )
         return opened
 
 
