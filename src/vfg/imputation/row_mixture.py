@@ -386,10 +386,10 @@ class RowMixture(CachedModule):
             for own, size in zip(labels.unbind(1), self.sizes, strict=True)
         ]
         hard, is_own = torch.cat(ones, dim=1), (labels >= 0).float()
-        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0].cpu()
+        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0]
         targets, known = torch.cat([hard, is_own], dim=1), self.doubts[rows] == 0.0
         lacks = is_own.repeat_interleave(torch.tensor(self.sizes).to(labels), dim=1) == 0.0
-        ids = torch.arange(len(rows))
+        ids = torch.arange(len(rows), device=rows.device)
         for tile in self._tiles(self.centres[rows].double(), known, ids, rows):
             at, passed = rows[tile.rows], self._shares_of_votes(tile, targets).float()
             votes[at] = torch.where(lacks[at], passed, votes[at])
@@ -457,9 +457,10 @@ class RowMixture(CachedModule):
             row, component = (own[:, None] == chosen).nonzero().unbind(1)
             logs[there[row], component] = -torch.inf
         if self._has_copies:
-            copied = self._is_copied[own]
-            others = self._copied_rows if chosen is None else self._copied_rows[chosen]
-            alike = self._copied_rows[own[copied]][:, None] == others
+            copied_rows = self._copied_rows.to(logs.device)
+            copied = self._is_copied.to(logs.device)[own]
+            others = copied_rows if chosen is None else copied_rows[chosen]
+            alike = copied_rows[own[copied]][:, None] == others
             row, component = alike.nonzero().unbind(1)
             logs[there[copied][row], component] = -torch.inf
 

@@ -244,6 +244,7 @@ class Stacking:
     usual_distance: Tensor | None = None  # of rows like the fitted ones
     linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
     widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
+    tree_widths: Tensor | None = None  # of draws by what trees find, (2, columns)
     targeted: Tensor | None = None  # weights of means by the metrics of columns, per column
 
     def predict(self, held_out: HeldOutCells) -> Tensor:
@@ -277,6 +278,7 @@ class Parts:
     history: History | None = None
     relations: Relations | None = None
     following: Tensor | None = None  # of the linear model at the ends of ranges, (2, columns)
+    slope_errors: Tensor | None = None  # how uncertain that is, (2, columns)
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
