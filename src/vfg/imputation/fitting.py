@@ -623,9 +623,10 @@ def fit_members(
         own = members or task.start_members(linears or [], held)
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     assert parts.combination is not None
-    if parts.combination.targeted is None:
-        for mixture in parts.neighbours:
-            mixture.metric = None
+    # The first row mixture, whose metrics they are, predicts by them as well as all do.
+    uses_metrics = parts.combination.targeted is not None
+    for mixture in parts.neighbours[1 if uses_metrics else 0 :]:
+        mixture.metric = None
     if relations is not None and parts.combination.useful is not None:
         parts.relations = relations.select(parts.combination.useful)
     return parts

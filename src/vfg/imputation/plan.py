@@ -198,7 +198,7 @@ class Effort:
 NO_LIMIT = 10**9
 EFFORTS = {
     "fast": Effort(0, 50, 2, 2, (30, 0), 1, (48, 2_500)),
-    "balanced": Effort(2, 100, 4, 2, (50, 20), 2, (NO_LIMIT, 5_000), adaptive=True),
+    "balanced": Effort(2, 100, 4, 2, (50, 30), 2, (NO_LIMIT, 5_000), adaptive=True),
     "best": Effort(NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT, (100, 50), 1, (NO_LIMIT, NO_LIMIT)),
 }
 """Limits by the name of an effort. On 13 UCI tables under MCAR and MAR, training for 100 steps
