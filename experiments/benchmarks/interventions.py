@@ -272,6 +272,10 @@ METHODS: dict[str, Callable[[Columns, Any, Any, Any], Any]] = {
 """Means of y at do(x) by every method; those of other libraries with their processor seconds."""
 
 
+EARLIER = "vfg.TableModel, families by mixtures"
+"""Cells of a version whose families were mixtures of linear models, kept for comparison."""
+
+
 def tables(system: str, seed: int) -> tuple[Columns, Any, Any, float]:
     """Columns with missing cells, values of x between its outer deciles, E[y | do(x)] at these, and
     the deviation of y."""
@@ -330,12 +334,12 @@ def summarise(cells: Cells) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in SYSTEMS}
     for cell in cells.known.values():
         key = cell["key"]
-        if key["method"] in METHODS and "error" not in cell:
+        if key["method"] in (*METHODS, EARLIER) and "error" not in cell:
             own = found[key["system"]].setdefault(key["seed"], {})
             own[key["method"]] = {k: v for k, v in cell.items() if k != "key"}
     return {
         system: [
-            {method: own[method] for method in METHODS if method in own}
+            {method: own[method] for method in (*METHODS, EARLIER) if method in own}
             for _, own in sorted(by_seed.items())
         ]
         for system, by_seed in found.items()

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
 ROUNDS, AVERAGED = 12, 7
-"""How often cells are drawn and families fitted, and the last rounds that are averaged. With 24 and
-14 errors on seeds 50 and 51 of seven systems were the same within 10 % in both directions."""
+"""How often cells are drawn and families fitted, and the last rounds that are averaged. Errors on
+seven simulated systems were 0.86 to 1.19 of these with 24 and 16 (seeds 52 to 55; mean 0.98)."""
 CANDIDATES = 5
 """Draws of a missing cell that are weighed against its present value."""
 FEWEST_ROWS = 50

@@ -584,7 +584,7 @@ class _World:
             return result
         cells = self.settings[name].astype(float)
         drawn = np.asarray(kept[name], dtype=float)[:, None]
-        return 2.0 * np.minimum((drawn <= cells).mean(0), (drawn >= cells).mean(0))
+        return np.asarray(2.0 * np.minimum((drawn <= cells).mean(0), (drawn >= cells).mean(0)))
 
     def _shares(self, name: str, parents: Sequence[str], count: int) -> Array:
         """How probable a value that is set, or one further out, is given draws of some causes.
