@@ -67,10 +67,10 @@ def test_a_masked_step_bounds_what_it_shows():
     cells, seen = table(8), torch.ones(8, 4, dtype=torch.bool)
     seen[:, 2] = False
     torch.manual_seed(0)
-    one = BoundLoss(model, 0.0)(cells, seen, seen.float(), None, torch.ones(()))
+    one = BoundLoss(model, 0.0)(cells, seen, seen.float(), None, None, torch.ones(()))
     torch.manual_seed(0)
     other = BoundLoss(model, 0.0)(
-        cells * torch.tensor([1.0, 1.0, 9.0, 1.0]), seen, seen.float(), None, torch.ones(())
+        cells * torch.tensor([1.0, 1.0, 9.0, 1.0]), seen, seen.float(), None, None, torch.ones(())
     )
     assert torch.equal(one, other)
 
@@ -78,9 +78,9 @@ def test_a_masked_step_bounds_what_it_shows():
 def test_masked_training_never_scores_what_it_hides(monkeypatch):
     shown = []
 
-    def spy(self, cells, seen, scored, labels, beta):
+    def spy(self, cells, seen, scored, labels, given, beta):
         shown.append(torch.equal(seen.float(), scored))
-        return plain(self, cells, seen, scored, labels, beta)
+        return plain(self, cells, seen, scored, labels, given, beta)
 
     plain = BoundLoss.forward
     monkeypatch.setattr(BoundLoss, "forward", spy)
@@ -116,10 +116,10 @@ def test_runs_with_sampled_states_resume_to_the_bit(tmp_path):
 def test_input_dropout_hides_cells_from_messages_and_scores_them(monkeypatch):
     shares = []
 
-    def spy(self, cells, seen, scored, labels, beta):
+    def spy(self, cells, seen, scored, labels, given, beta):
         assert torch.equal(scored, torch.ones_like(scored))
         shares.append(seen.float().mean().item())
-        return plain(self, cells, seen, scored, labels, beta)
+        return plain(self, cells, seen, scored, labels, given, beta)
 
     plain = BoundLoss.forward
     monkeypatch.setattr(BoundLoss, "forward", spy)
@@ -144,7 +144,7 @@ def test_rows_are_scored_by_the_weighted_bound_of_as_many_samples():
 
 def test_steps_with_several_samples_ascend_their_weighted_bound():
     model, cells = small(), table(100)
-    given = (cells, torch.ones_like(cells, dtype=torch.bool), torch.ones_like(cells), None)
+    given = (cells, torch.ones_like(cells, dtype=torch.bool), torch.ones_like(cells), None, None)
     losses = [BoundLoss(model, 0.0, samples=samples) for samples in (1, 64)]
     torch.manual_seed(0)
     (one, *_), (many, explained, kl, *rest) = (
