@@ -231,7 +231,8 @@ class PosteriorFlow(nn.Module):
         shape, state = drawn.shape, drawn.flatten(1, 2)
         context = messages.expand(shape).flatten(1, 2)
         total = torch.zeros_like(state)
-        for layer in reversed(self.layers) if inverse else self.layers:
+        layers = list(self.layers)
+        for layer in layers[::-1] if inverse else layers:
             assert isinstance(layer, AffineCoupling)
             state, slopes = layer.transform_given(state, context, inverse=inverse)
             total = total + slopes
