@@ -70,7 +70,8 @@ def fit(
     messages from a random subset of each row's sections and scores the others. With sampled states
     every step maximises the bound on the likelihood of all observed sections or, where `masking`
     hides some, of those that are left, so that q is trained for any of them, or with
-    `Masking(conditional=)` of the hidden ones given those; `Masking.visible` is not used. Only observed cells enter a loss. Training a model that was
+    `Masking(conditional=)` of the hidden ones given those; `Masking.visible` is not used. Only
+    observed cells enter a loss. Training a model that was
     trained before continues from its present state.
 
     If the loss is not finite, or if sampled states diverge, so that held-out cells are predicted
