@@ -71,8 +71,8 @@ def fit(
     every step maximises the bound on the likelihood of all observed sections or, where `masking`
     hides some, of those that are left, so that q is trained for any of them, or with
     `Masking(conditional=)` of the hidden ones given those; `Masking.visible` is not used. Only
-    observed cells enter a loss. Training a model that was
-    trained before continues from its present state.
+    observed cells enter a loss. Training a model that was trained before continues from its present
+    state.
 
     If the loss is not finite, or if sampled states diverge, so that held-out cells are predicted
     far worse than an epoch before, training continues from the best state at a lower rate, with one
