@@ -31,9 +31,10 @@ test: $(INSTALLED) ## check format, lint and types; run the fast tests and every
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
 
-# pytest leaves with status 5 when no test is marked slow.
+# Tests of one file run in one process: they share fitted models, browsers and clusters. pytest leaves
+# with status 5 when no test is marked slow.
 test-all: test $(EVERYTHING) ## the same, then the slow tests and the documentation
-	$(BIN)/pytest -m slow || test $$? -eq 5
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m slow || test $$? -eq 5
 	$(MAKE) docs
 
 format: $(INSTALLED) ## format the code and mend what the linter can

@@ -45,7 +45,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """Where torch is published for CPUs alone."""
 READER = (
     "tests/test_release.py",
-    "tests/test_docs.py::test_the_code_of_a_page_runs[networks.md]",
+    "tests/test_docs.py::test_the_code_of_a_page_runs[choosing.md]",
     "tests/test_docs.py::test_the_code_of_a_page_runs[start.md]",
 )
 """The code that a newcomer types; some of these tests are slow."""
@@ -104,7 +104,7 @@ def run_row(python: str, wheel: Path, folder: Path, given: argparse.Namespace, o
         return f"skipped: pip finds no {torch}; set PIP_EXTRA_INDEX_URL={CPU_INDEX}, or use --cuda"
     # Old packages warn of new ones; the tests of this project's pinned versions see every warning.
     quiet = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"] if oldest else []
-    pytest = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quiet]
+    pytest = [inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", *quiet]
     return _run_all(
         ([*install, torch, f"{wheel}[{EXTRAS}]", *TOOLS], folder),
         ([*pytest, *READER], ROOT),

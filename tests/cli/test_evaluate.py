@@ -72,9 +72,16 @@ def test_nothing_of_hidden_cells_is_learned(store):
 
 
 def test_a_table_too_small_to_hide_anything_is_refused(here, commands):
-    (here / "t.csv").write_text("a\n1.0\n2.0\n")
+    (here / "t.csv").write_text("a,b\n1.0,2.0\n2.0,3.0\n")
     words = commands.fail("evaluate", "t.csv", "--share", 0.5, "--linear")
     assert "no cell can be held out; use more rows, or a larger --share" in words
+
+
+def test_a_single_column_is_refused_with_the_reason(here, commands):
+    (here / "t.csv").write_text("a\n" + "1.0\n2.0\n" * 50)
+    words = commands.fail("evaluate", "t.csv", "--linear")
+    assert "no row has two known cells" in words
+    assert "use a table with two columns or more" in words
 
 
 def test_errors_are_those_of_the_filled_cells(numbers):

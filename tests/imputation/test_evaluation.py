@@ -121,6 +121,7 @@ def test_an_evaluation_can_be_printed_and_stored(fitted):
 
 def test_nothing_to_hide_is_no_error():
     one_column = linear().fit([[1.0], [2.0], [3.0]]).evaluate([[1.0], [np.nan]])
+    assert "nothing to compare: every row keeps one known cell" in str(one_column)
     assert one_column.columns[0].hidden == 0
     assert np.isnan(one_column.rmse)
     assert linear().fit([[1.0, np.nan]]).evaluate([[1.0, np.nan]]).columns == ()
@@ -192,3 +193,13 @@ class TestCopies:
         hidden = hold_out(open_table(twice), 0.3, seed=0)
         assert np.array_equal(hidden[:50], hidden[50:])
         assert 0.2 < hidden.mean() < 0.4
+
+
+def test_dates_that_are_text_are_scored():
+    days = np.arange("2020-01-10", "2020-03-10", dtype="M8[D]").astype(str)
+    frame = pd.DataFrame({"x": np.arange(60.0), "when": days.astype(object)})
+    frame.loc[3, "when"] = "n/a"
+    with pytest.warns(UserWarning, match="such as 'n/a'"):
+        found = linear().fit(frame).evaluate(frame, share=0.2)
+    assert {score.column for score in found.columns if score.hidden} == {"x", "when"}
+    assert found.rmse < 0.05

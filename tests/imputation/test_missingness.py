@@ -202,7 +202,7 @@ def test_model_files_keep_the_mechanism(tilted, hidden_by_value, tmp_path):
     vfg.save(imputer, tmp_path / "m.vfg")
     loaded = vfg.load(tmp_path / "m.vfg")
     assert np.array_equal(loaded.fill(table), imputer.transform(table))
-    assert loaded.describe_missingness() == imputer.model_.describe_missingness()
+    assert loaded.describe_missingness() == imputer.describe_missingness()
     assert "large values are missing more often" in loaded.describe_missingness()
 
 

@@ -61,22 +61,23 @@ def settings(
 
 TABLES, MODELS, MORE = "Missing values", "Models", "More"
 for command, panel in (
-    (fit.fit, TABLES),
     (impute.impute, TABLES),
+    (fit.fit, TABLES),
     (evaluate.evaluate, TABLES),
+    (query.query, MODELS),
+    (sample.sample, MODELS),
     (show.show, MODELS),
-    (learn.learn, MODELS),
     (score.score, MODELS),
     (embed.embed, MODELS),
+    (learn.learn, MODELS),
     (serve.serve, MODELS),
     (export.export, MODELS),
+    (studio.studio, MORE),
     (data.data, MORE),
     (reproduce.reproduce, MORE),
-    (studio.studio, MORE),
 ):
-    app.command(rich_help_panel=panel, cls=Command)(command)
-for command in (query.query, sample.sample):
-    app.command(rich_help_panel=MODELS, cls=query.Query)(command)
+    kind = query.Query if command in (query.query, sample.sample) else Command
+    app.command(rich_help_panel=panel, cls=kind)(command)
 
 
 def main() -> None:

@@ -174,12 +174,12 @@ class FitOptions:
     """How a model is fitted; None leaves a choice to the table."""
 
     columns: str | None = option(
-        None, FILES, "Fit and fill only these columns; the others stay unchanged.", metavar=NAMES
+        None, FILES, "Use only these columns; `vfg impute` copies the others.", metavar=NAMES
     )
     exclude: str | None = option(
         None,
         FILES,
-        "Columns to leave out, such as identifiers; they stay unchanged.",
+        "Columns to leave out, such as identifiers; `vfg impute` copies them.",
         metavar=NAMES,
     )
     kinds: list[str] | None = option(

@@ -125,7 +125,7 @@ Quiet = Annotated[bool, _common("--quiet", "-q", help="Show no progress.")]
 
 ModelFile = Annotated[
     Path | None,
-    typer.Argument(metavar="MODEL", help="A model file, as written by `vfg fit`, as with -m."),
+    typer.Argument(metavar="MODEL", help="A model file, as written by `vfg fit`; the same as -m."),
 ]
 ModelOption = Annotated[
     Path | None,

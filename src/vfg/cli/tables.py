@@ -60,10 +60,10 @@ class ReadOptions:
         metavar="A,B,...",
     )
     delimiter: str | None = option(
-        None, FILES, "Between the cells of CSV files; by default detected.", metavar="MARK"
+        None, FILES, "Mark between the cells of CSV files; detected by default.", metavar="MARK"
     )
     decimal: str | None = option(
-        None, FILES, "The decimal mark of CSV files; by default detected.", metavar="MARK"
+        None, FILES, "Decimal mark of CSV files; detected by default.", metavar="MARK"
     )
     quotes: bool = option(True, FILES, "Whether quotation marks enclose cells of CSV files.")
     day_first: bool | None = option(
@@ -75,7 +75,7 @@ class ReadOptions:
     most_piped: float = option(
         64.0,
         FILES,
-        "Size of standard input that is copied to the temporary disk, at most.",
+        "Largest standard input that is accepted; it is copied to a temporary file.",
         metavar="GIB",
         min=0.0,
     )

@@ -15,10 +15,17 @@ from vfg.inference.variables import central_levels
 from vfg.tables.categorical import CategoricalEncoding, category_indices
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask
 from vfg.tables.frames import Table, hide_cells
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, read_numbers
 
 HIDING = 0x48494445
 """Second word of the seed, so that hiding has a random stream of its own ("HIDE" in ASCII)."""
+
+
+NOTHING_HIDDEN = (
+    "no cell was hidden, so there is nothing to compare: every row keeps one known cell, from "
+    "which others are predicted; use a table with more columns or rows, or a larger share"
+)
+"""What an evaluation says without hidden cells, as that of a single column."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,8 @@ class Evaluation:
         return {"level": self.level, **overall, "columns": columns}
 
     def __str__(self) -> str:
+        if not any(score.hidden for score in self.columns):
+            return NOTHING_HIDDEN
         lines = [
             f"{'column':<24}{'hidden':>8}{'rmse':>8}{'mean':>8}{'mae':>8}{'cover':>8}{'right':>8}"
         ]
@@ -271,6 +280,8 @@ def _score(
     rows = np.flatnonzero(hidden & known[0])
     filled = [part.decode(section[rows]) for section in sections]
     truth = column.values[rows]
+    if isinstance(part, NumericEncoding):
+        truth = read_numbers(column, part.clock)[rows]  # dates may be text
     is_number = not isinstance(part, CategoricalEncoding)
     if is_number:
         centred = [_deviations(part, cells) for cells in (truth, *filled)]

@@ -202,7 +202,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             their own values. "self": the log-odds of a number to be missing are linear in its
             value. "auto": "self" if the pattern of missing cells is strong evidence for it, and
             other columns do not explain it better. Then missing cells of tables that are filled
-            are assumed to be missing in the same way; see `vfg.TableModel.describe_missingness`.
+            are assumed to be missing in the same way; `describe_missingness` says what was found.
         estimate: "mean", which is best in squared error, or "median", best in absolute error, of
             columns with order; categories are the most probable ones. Medians take draws.
         add_indicator: append a column that marks missing values, for every column that had some in
@@ -539,6 +539,19 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tables = [self._tables(cells, drawn + shift * cells.numeric) for shift in shifts]
         pooled = [pool([statistic(one) for one in several]) for several in tables]
         return Sensitivity(shifts, *summary, tuple(pooled))
+
+    def describe_missingness(self) -> str:
+        """A sentence about why cells of the fitted table are missing.
+
+        It says what `missingness=` found or was told; see `vfg.TableModel.describe_missingness`.
+
+        Example:
+            >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
+            >>> VFGImputer(bend=False).fit(table).describe_missingness()
+            'missing cells are filled as missing at random'
+        """
+        check_is_fitted(self)
+        return self.model_.describe_missingness()
 
     def score_samples(self, X: Any) -> Array:
         """log p of the observed cells of every row, `(rows,)`; see `vfg.TableModel.log_prob`.

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.imputation.ensemble import DRAWS, Prediction, quantiles_of_draws
+from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import Tilt, tilt_by_rows
 from vfg.imputation.parameter_draws import (
     Departures,
@@ -47,8 +48,8 @@ a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the n
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
 NEVER_OBSERVED = (
-    "are not filled: no cell was observed in fitting, so nothing tells what it holds, and "
-    "`transform` drops it unless keep_empty_features=True"
+    "are not filled: no cell was observed in fitting, so nothing tells what it holds; `fill` keeps "
+    "it as it is, and `transform` drops it unless keep_empty_features=True"
 )
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
@@ -106,9 +107,9 @@ class MissingCells:
         row_ids: ArrayLike | None = None,
     ) -> None:
         self.model, self.table = model, table
+        values, observed = model.encode(table)  # may find cells that cannot be read
         self.missing = table.missing
         self.rows = np.flatnonzero(self.missing.any(1))
-        values, observed = model.encode(table)
         chosen = torch.from_numpy(self.rows)
         self.values, self.observed = values[chosen], observed[chosen]
         ids = as_row_ids(model, row_ids, table.rows).cpu() + first_row
@@ -265,16 +266,18 @@ class MissingCells:
             plain, prediction = model.draws_and_prediction(*rows, DRAWS, 0, self.ids)
             shares = model.probabilities_where_missing(*rows, prediction)
             given, means = (parameters, *rows, levels), prediction.means
-            limits = model.open_limits
+            limits = lift_passed(model.open_limits, means)
             draws = departures.draw(*given, means, plain, limits, chosen, shares, numbers)
         else:
-            draws = draw_entries(parameters, *rows, levels, chosen, numbers, model.open_limits)
             prediction = model.predictions(*rows, self.ids)
+            limits = lift_passed(model.open_limits, prediction.means)
+            draws = draw_entries(parameters, *rows, levels, chosen, numbers, limits)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
         draws = draws if self.tilt is None else self.tilt(draws)
         draws[..., places] = categories
         draws = model.with_relations(draws, *rows, model.relation_levels(number, self.ids, seed))
+        draws = model.within_limits(draws, prediction.means)
         known = self.observed.clone()
         known[:, places] = True
         return model.with_categories(draws, rows[0], known, prediction, self.ids, seed)

@@ -118,6 +118,11 @@ def score_methods(
         for seed in range(options.seed, options.seed + comparing.seeds)
         for pattern in patterns
     ]
+    if not ((~whole.missing).sum(1) > 1).any():
+        raise ValueError(
+            "no row has two known cells, so no cell can be held out and predicted from others; use "
+            "a table with two columns or more"
+        )
     if not all(hidden.any() for _, _, hidden in masks):
         raise ValueError("no cell can be held out; use more rows, or a larger --share")
     entries, level = [], comparing.level

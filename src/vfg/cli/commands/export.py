@@ -19,12 +19,12 @@ def export(
     ],
     file: ModelFile = None,
     model: ModelOption = None,
-    level: Annotated[float, typer.Option(help="How often intervals cover the truth.")] = 0.9,
+    level: Annotated[float, typer.Option(help="Nominal coverage of the intervals.")] = 0.9,
     without: Annotated[
         str,
         typer.Option(
-            help="Parts to leave out, by commas: members, mixtures, neighbours, trees, relations, "
-            "missingness, constraints, intervals."
+            help="Parts to leave out (comma-separated): members, mixtures, neighbours, trees, "
+            "relations, missingness, constraints, intervals."
         ),
     ] = "",
     debug: Debug = False,

@@ -21,8 +21,10 @@ class SearchOptions(KnowledgeOptions):
     """What is searched for, and what is known of it."""
 
     tree: bool = option(False, FITTING, "Learn a tree with latent nodes, not a DAG.", "--tree")
-    linear: bool = option(False, FITTING, "Try linear relations only; it is faster.", "--linear")
-    bootstraps: int = option(0, FITTING, "Samples of rows that give edges confidences.", min=0)
+    linear: bool = option(False, FITTING, "Use linear relations only, which is faster.", "--linear")
+    bootstraps: int = option(
+        0, FITTING, "Number of bootstrap samples that give every edge a confidence.", min=0
+    )
 
 
 @with_groups

@@ -35,7 +35,10 @@ def reproduce(
         int | None, typer.Option(min=1, help="Number of seeds; by default that of the experiment.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Output folder; by default `outputs`."
+        ),
     ] = None,
 ) -> None:
     """Run an experiment of the paper and write its results."""
