@@ -20,7 +20,6 @@ EXTERNAL = (
     "miceforest",
     "miceforest40",
     "hyperimpute",
-    "miwae",
     "gain",
     "utrees",
     "gcimpute",
@@ -51,7 +50,7 @@ def run_external(
 
     Columns of `categories` hold numbers of categories, which miceforest alone treats as such.
     """
-    # No GPU: HyperImpute would try other models and MIWAE would train elsewhere than the others.
+    # No GPU: HyperImpute would try other models and GAIN would train elsewhere than the others.
     limits = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
     environment = {**os.environ, **limits, "PYTHONPATH": packages()}
     with tempfile.TemporaryDirectory() as folder:

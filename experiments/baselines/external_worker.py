@@ -195,35 +195,6 @@ def hyperimpute(question: Answer) -> Answer:
     return {"point": point, "fit_seconds": seconds, "transform_seconds": seconds}
 
 
-def miwae(question: Answer) -> Answer:
-    """Ten latent dimensions and 128 hidden units, 500 epochs; the plugin's defaults are 1 and 1."""
-    from hyperimpute.plugins.imputers.plugin_miwae import plugin
-
-    sizes = {"latent_size": 10, "n_hidden": 128, "batch_size": 64}
-    imputer = plugin(random_state=int(question["seed"]), **sizes)
-    point, times = fit_and_fill(
-        lambda: imputer.fit(frame(question["shown"])),
-        lambda values: average(imputer, values),
-        question,
-    )
-    return {"point": point, **times}
-
-
-def average(imputer: Any, values: np.ndarray) -> np.ndarray:
-    """MIWAE's imputation from 1,000 importance samples, as in its paper; the plugin takes ten."""
-    import torch
-
-    missing = np.isnan(values)
-    shown = torch.from_numpy(np.where(missing, 0.0, values)).float()
-    seen = torch.from_numpy(~missing)
-    with torch.no_grad():
-        chunks = [
-            imputer._miwae_impute(iota_x=rows, mask=mask, L=1000).numpy()
-            for rows, mask in zip(shown.split(64), seen.split(64), strict=True)
-        ]
-    return np.where(missing, np.concatenate(chunks), values)
-
-
 def gain(question: Answer) -> Answer:
     """3,000 steps; the model behind the plugin, which would fit anew to the rows to be filled."""
     import torch
@@ -248,12 +219,11 @@ METHODS = {
     "gcimpute": gcimpute,
     "forestdiffusion": forestdiffusion,
     "hyperimpute": hyperimpute,
-    "miwae": miwae,
     "gain": gain,
 }
 
 
-WITH_TORCH = ("hyperimpute", "miwae", "gain")
+WITH_TORCH = ("hyperimpute", "gain")
 
 
 def main() -> None:

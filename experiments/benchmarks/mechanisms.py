@@ -1,21 +1,27 @@
 """In how many simulated tables a mechanism is found that is there, and one that is not.
 
-    python -m experiments.benchmarks.mechanisms --seeds 4
+    python -m experiments.benchmarks.mechanisms --seeds 4 --jobs 2
 
-Tables of Normal columns: exchangeable ones, two factors, a chain, and two columns alone. Cells are
-missing completely at random; at random, given one column, several, or other ones for every column;
-or by their own value: in one column, in one beside others at random, in all columns, in all with
-slopes of either sign, and by a threshold. `VFGImputer(bend=False)` with `missingness="auto"` finds
-slopes or not; where it does, squared errors are compared with those of `"ignorable"`.
+Tables of Normal columns: exchangeable ones, two factors, a chain, two columns alone, and one column
+with a single predictor among others; of lognormal ones, with a square, with counts and a flag, and
+many that are clipped to their bounds. Cells are missing completely at random; at random, given one
+column, several, or other ones for every column; or by their own value: in one column, in one beside
+others at random, in all columns, in all with slopes of either sign, and by a threshold.
+`VFGImputer(bend=False)` with `missingness="auto"` finds slopes or not; where it does, squared
+errors are compared with those of `"ignorable"`.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import joblib
 import numpy as np
+import torch
 
 from vfg.data import mar, mcar, mnar_self
 from vfg.sklearn import VFGImputer
@@ -45,11 +51,51 @@ def chain(rows: int, generator: Generator) -> Array:
     return table
 
 
+def one_predictor(rows: int, generator: Generator) -> Array:
+    """The second column follows the first, others follow nothing."""
+    table = generator.normal(size=(rows, 4))
+    table[:, 1] = 0.8 * table[:, 0] + 0.6 * table[:, 1]
+    return table
+
+
+def skewed(rows: int, generator: Generator) -> Array:
+    return np.exp(exchangeable(rows, generator))
+
+
+def curved(rows: int, generator: Generator) -> Array:
+    """The last column follows a square of the first and the second."""
+    table = generator.normal(size=(rows, 4))
+    table[:, 1] += 0.7 * table[:, 0]
+    table[:, 2] += table[:, 0] - 0.5 * table[:, 1]
+    table[:, 3] = 0.7 * table[:, 0] ** 2 + 0.5 * table[:, 1] + 0.5 * table[:, 3]
+    return table
+
+
+def counts_and_flag(rows: int, generator: Generator) -> Array:
+    """Three Normal columns, counts and a flag that go together."""
+    table = exchangeable(rows, generator)
+    table[:, 3] = generator.poisson(np.exp(0.7 * table[:, 3] + 0.5))
+    table[:, 4] = table[:, 4] > 0.3
+    return table
+
+
+def clipped(rows: int, generator: Generator) -> Array:
+    """Many columns of a few factors, each clipped so that a fifth lies at its bounds."""
+    table = generator.normal(size=(rows, 4)) @ generator.normal(size=(4, 24))
+    table = table / table.std(0) + 0.7 * generator.normal(size=table.shape)
+    return np.asarray(np.clip(table, *np.quantile(table, [0.1, 0.9], axis=0)))
+
+
 TABLES: dict[str, Callable[[int, Generator], Array]] = {
     "exchangeable": exchangeable,
     "factors": factors,
     "chain": chain,
     "two": lambda rows, generator: exchangeable(rows, generator, 2),
+    "predictor": one_predictor,
+    "skewed": skewed,
+    "curved": curved,
+    "counts": counts_and_flag,
+    "clipped": clipped,
 }
 
 
@@ -62,26 +108,50 @@ def _one(logits: Array, table: Array, column: int, seed: int) -> Mask:
 def by_one_column(table: Array, generator: Generator, seed: int) -> Mask:
     """One column is missing by another one."""
     column, driver = generator.permutation(table.shape[1])[:2]
-    return _one(generator.choice([-1.5, 1.5]) * table[:, driver], table, int(column), seed)
+    logits = generator.choice([-1.5, 1.5]) * _z_scores(table)[:, driver]
+    return _one(logits, table, int(column), seed)
+
+
+def by_predictor(table: Array, generator: Generator, seed: int) -> Mask:
+    """The second column is missing by the first, the third completely at random."""
+    missing = _one(generator.choice([-1.5, 1.5]) * _z_scores(table)[:, 0], table, 1, seed)
+    if table.shape[1] > 2:
+        missing[:, 2] = generator.random(len(table)) < RATE
+    return missing
+
+
+def beyond(table: Array, generator: Generator, seed: int) -> Mask:
+    """All cells of one column beyond a threshold are missing."""
+    column, sign = int(generator.integers(table.shape[1])), generator.choice([-1.0, 1.0])
+    missing = np.zeros(table.shape, dtype=bool)
+    own = sign * table[:, column]
+    missing[:, column] = own > np.quantile(own, 1.0 - RATE)
+    return missing
+
+
+def _z_scores(table: Array) -> Array:
+    return np.asarray((table - table.mean(0)) / table.std(0))
 
 
 def by_several(table: Array, generator: Generator, seed: int) -> Mask:
     """One column is missing by a random sum of the others."""
-    others = table[:, 1:] @ generator.normal(size=table.shape[1] - 1)
+    others = _z_scores(table)[:, 1:] @ generator.normal(size=table.shape[1] - 1)
     return _one(others / others.std(), table, 0, seed)
 
 
 def driven(table: Array, generator: Generator, seed: int) -> Mask:
     """All columns are missing by one of them."""
     driver = generator.integers(table.shape[1])
-    missing = with_rate(np.repeat(table[:, [driver]], table.shape[1], axis=1), seed)
+    values = _z_scores(table)[:, [driver]]
+    missing = with_rate(np.repeat(values, table.shape[1], axis=1), seed)
     missing[:, driver] = False
     return missing
 
 
 def own_of_one(table: Array, generator: Generator, seed: int) -> Mask:
     column = int(generator.integers(table.shape[1]))
-    return _one(generator.choice([-1.5, 1.5]) * table[:, column], table, column, seed)
+    logits = generator.choice([-1.5, 1.5]) * _z_scores(table)[:, column]
+    return _one(logits, table, column, seed)
 
 
 def own_beside_random(table: Array, generator: Generator, seed: int) -> Mask:
@@ -91,7 +161,7 @@ def own_beside_random(table: Array, generator: Generator, seed: int) -> Mask:
 
 
 def opposite(table: Array, generator: Generator, seed: int) -> Mask:
-    return with_rate(table * np.resize([1.0, -1.0], table.shape[1]), seed)
+    return with_rate(_z_scores(table) * np.resize([1.0, -1.0], table.shape[1]), seed)
 
 
 def threshold_of_one(table: Array, generator: Generator, seed: int) -> Mask:
@@ -106,10 +176,12 @@ MECHANISMS: dict[str, Callable[[Array, Generator, int], Mask]] = {
     "mar": lambda table, generator, seed: mar(table, RATE, seed),
     "by_one_column": by_one_column,
     "by_several": by_several,
+    "by_predictor": by_predictor,
     "driven": driven,
     "own_of_one": own_of_one,
     "own_beside_random": own_beside_random,
     "threshold_of_one": threshold_of_one,
+    "beyond": beyond,
     "opposite": opposite,
     "own": lambda table, generator, seed: mnar_self(table, RATE, seed),
 }
@@ -122,6 +194,7 @@ def measure(table: str, mechanism: str, rows: int, seed: int) -> dict[str, Any]:
     truth = TABLES[table](rows, generator)
     missing = MECHANISMS[mechanism](truth, generator, seed)
     masked = np.where(missing, np.nan, truth)
+    scale = truth.std(0)
     ratio = 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -130,12 +203,23 @@ def measure(table: str, mechanism: str, rows: int, seed: int) -> dict[str, Any]:
         if found:
             plain = VFGImputer(bend=False, missingness="ignorable", random_state=0).fit(masked)
             errors = [
-                np.square((one.transform(masked) - truth)[missing]).mean()
+                np.square(((one.transform(masked) - truth) / scale)[missing]).mean()
                 for one in (imputer, plain)
             ]
             ratio = float(errors[0] / errors[1])
+        low, high = imputer.predict_interval(masked, level=0.9)
+        covered = float(((low <= truth) & (truth <= high))[missing].mean())
     setting = {"table": table, "mechanism": mechanism, "rows": rows, "seed": seed}
-    return {**setting, "found": found, "ratio": round(ratio, 4)}
+    evidence = {name: float(x) for name, x in imputer.model_.mechanism.items()}
+    return {**setting, "found": found, "ratio": round(ratio, 4), "covered": round(covered, 3)} | (
+        evidence
+    )
+
+
+def _measure_before(end: float, *setting: Any) -> dict[str, Any] | None:
+    """A cell, if it begins before the end."""
+    torch.set_num_threads(1)
+    return measure(*setting) if time.time() < end else None
 
 
 def main() -> None:
@@ -144,16 +228,22 @@ def main() -> None:
         tables={"nargs": "+", "choices": list(TABLES), "default": list(TABLES)},
         mechanisms={"nargs": "+", "choices": list(MECHANISMS), "default": list(MECHANISMS)},
         rows={"nargs": "+", "type": int, "default": [100, 400, 2000]},
+        jobs={"type": int, "default": 1, "help": "processes, a thread each"},
+        minutes={"type": float, "default": float("inf"), "help": "when to end"},
     )
-    cells = []
-    for mechanism in options.mechanisms:
-        for rows in options.rows:
-            own = [
-                measure(table, mechanism, rows, seed)
-                for table in options.tables
-                for seed in options.chosen(full=4, quick=1)
-            ]
-            cells += own
+    end = time.time() + 60.0 * options.minutes
+    chosen = itertools.product(
+        options.chosen(full=4, quick=1), options.rows, options.tables, options.mechanisms
+    )
+    calls = (
+        joblib.delayed(_measure_before)(end, table, mechanism, rows, seed)
+        for seed, rows, table, mechanism in chosen
+    )
+    blocks = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(calls)
+    cells = [cell for cell in blocks if cell is not None]
+    for mechanism, rows in itertools.product(options.mechanisms, options.rows):
+        own = [c for c in cells if c["mechanism"] == mechanism and c["rows"] == rows]
+        if own:
             ratio = np.exp(np.mean([np.log(cell["ratio"]) for cell in own]))
             print(mechanism, rows, f"{sum(c['found'] for c in own)} of {len(own)}", f"{ratio:.3f}")
     options.write("mechanisms", {"cells": cells})

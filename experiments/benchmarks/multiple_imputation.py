@@ -6,9 +6,10 @@
     python -m experiments.benchmarks.multiple_imputation --collect
 
 Five columns, the last a regression on the others, with Normal errors or, for logistic regression,
-of two categories; 40 % of the cells missing completely at random, or at random given the first
-column. 20 imputations are analysed and pooled by `vfg.pool`: least squares, regression of the upper
-quartile, logistic regression. `linear` is `VFGImputer(bend=False)`, `default` has no options,
+of two categories, or with a square of the first column (`curves`); 40 % of the cells missing
+completely at random, or at random given the first column. 20 imputations are analysed and pooled by
+`vfg.pool`: least squares, regression of the upper quartile, logistic regression. `linear` is
+`VFGImputer(bend=False)`, `default` has no options,
 `ridge` draws from chained Bayesian regressions, `miceforest` is run by the interpreter that
 VFG_BASELINES_PYTHON names, and `mice` is the package of R with its defaults.
 
@@ -59,15 +60,19 @@ MEASURED = TRIALS / "multiple_imputation"
 TRUTH = np.array([0.0, 1.0, 0.5, -0.5, 0.0])
 IMPUTATIONS = 20
 QUANTILE = 0.75
+CURVATURE = 0.7
+"""The coefficient of the square of the first column, of tables with curves."""
 NAMES = ["a", "b", "c", "d", "y"]
 Estimate = tuple[Array, Array]
 
 
-def simulate(rows: int, mechanism: str, seed: int, *, binary: bool) -> tuple[Array, Array]:
+def simulate(
+    rows: int, mechanism: str, seed: int, *, binary: bool, curvature: float = 0.0
+) -> tuple[Array, Array]:
     """A complete table, and the same with missing cells."""
     generator = np.random.default_rng(seed)
     inputs = generator.multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), rows)
-    mean = inputs @ TRUTH[1:]
+    mean = inputs @ TRUTH[1:] + curvature * inputs[:, 0] ** 2
     if binary:
         target = (generator.random(rows) < special.expit(mean)).astype(float)
     else:
@@ -87,7 +92,15 @@ def _design(table: Array) -> Array:
 
 def least_squares(table: Array) -> Estimate:
     """Coefficients of the last column on the others, and their covariance."""
-    design = _design(table)
+    return _least_squares(_design(table), table)
+
+
+def parabola(table: Array) -> Estimate:
+    """The same with the square of the first column."""
+    return _least_squares(np.column_stack([_design(table), table[:, 0] ** 2]), table)
+
+
+def _least_squares(design: Array, table: Array) -> Estimate:
     inverse = np.linalg.inv(design.T @ design)
     weights = inverse @ design.T @ table[:, -1]
     left = table[:, -1] - design @ weights
@@ -129,11 +142,14 @@ ANALYSES: dict[str, Callable[[Array], Estimate]] = {
     "linear": least_squares,
     "quantile": quantile_regression,
     "logistic": logistic_regression,
+    "parabola": parabola,
 }
 
 
 def truth_of(analysis: str) -> Array:
     """The coefficients that an analysis estimates."""
+    if analysis == "parabola":
+        return np.append(TRUTH, CURVATURE)
     start = norm.ppf(QUANTILE) if analysis == "quantile" else 0.0
     return np.asarray(TRUTH + start * (np.arange(len(TRUTH)) == 0))
 
@@ -152,7 +168,7 @@ PRESETS = {
     "baselines": Preset(("ridge", "mice", "miceforest"), (100, 300, 1000), 100),
 }
 MECHANISMS = ("mcar", "mar")
-TARGETS = {"numbers": ("linear", "quantile"), "categories": ("logistic",)}
+TARGETS = {"numbers": ("linear", "quantile"), "categories": ("logistic",), "curves": ("parabola",)}
 """Kinds of the last column, and the analyses of tables with them."""
 MEANS = ("coverage", "mean_coverage", "complete_coverage", "estimate", "complete",
          "processor_seconds")  # fmt: skip
@@ -186,7 +202,8 @@ class Setting(NamedTuple):
 
     def simulate(self, seed: int) -> tuple[Array, Array]:
         """A complete table, and the same with missing cells."""
-        return simulate(self.rows, self.mechanism, seed, binary=self.binary)
+        curvature = CURVATURE if self.target == "curves" else 0.0
+        return simulate(self.rows, self.mechanism, seed, binary=self.binary, curvature=curvature)
 
 
 def impute_with_ridge(table: Array, seed: int, *, binary: bool) -> Array:
@@ -275,7 +292,7 @@ def analyse(setting: Setting, whole: Array, tables: Array) -> dict[str, Any]:
     """By analysis: pooled estimate and interval, and those of the complete table."""
     found = {}
     for name in TARGETS[setting.target]:
-        estimate, freedom = ANALYSES[name], setting.rows - len(TRUTH)
+        estimate, freedom = ANALYSES[name], setting.rows - len(truth_of(name))
         pooled = vfg.pool([estimate(one) for one in tables], complete_df=freedom)
         value, covariance = estimate(whole)
         half = student.ppf(0.975, freedom) * np.sqrt(np.diag(covariance))
@@ -431,7 +448,7 @@ def main() -> None:
         preset={"choices": list(PRESETS), "default": "fast"},
         methods={"nargs": "+", "help": "instead of those of the preset"},
         rows={"nargs": "+", "type": int, "help": "instead of those of the preset"},
-        targets={"nargs": "+", "choices": list(TARGETS), "default": list(TARGETS)},
+        targets={"nargs": "+", "choices": list(TARGETS), "default": ["numbers", "categories"]},
         mechanisms={"nargs": "+", "choices": MECHANISMS, "default": list(MECHANISMS)},
         first={"type": int, "default": 0, "help": "the first repetition"},
         jobs={"type": int, "default": os.cpu_count(), "help": "processes, a thread each"},

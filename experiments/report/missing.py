@@ -76,10 +76,12 @@ FOUND = {
     "mar": "at random, other columns for every column",
     "by_one_column": "one column, by another one",
     "by_several": "one column, by all others",
+    "by_predictor": "the second column, by the first, the third at random",
     "driven": "all columns, by one of them",
     "own_of_one": "one column, by its own value",
     "own_beside_random": "the same, other columns at random",
     "threshold_of_one": "one column, 60 % of the cells above the median",
+    "beyond": "one column, all cells beyond a threshold",
     "opposite": "all columns by their own value, with slopes 1 and -1",
     "own": "all columns by their own value, with slope 1",
 }
@@ -110,7 +112,12 @@ DRAWS = {
     "mice": "R's mice",
     "miceforest": "miceforest",
 }
-REGRESSIONS = {"linear": "least squares", "quantile": "upper quartile", "logistic": "logistic"}
+REGRESSIONS = {
+    "linear": "least squares",
+    "quantile": "upper quartile",
+    "logistic": "logistic",
+    "parabola": "with a square",
+}
 
 
 def multiple_imputation(found: Found) -> str:
@@ -140,5 +147,5 @@ def _share(number: float | None) -> str:
 
 
 def _slopes(coefficients: list[float]) -> str:
-    """The three that are not 0."""
-    return ", ".join(f"{x:.3f}" for x in coefficients[1:4])
+    """Those that are not 0: three slopes, and the coefficient of a square."""
+    return ", ".join(f"{x:.3f}" for x in (*coefficients[1:4], *coefficients[5:]))

@@ -201,13 +201,13 @@ def lines(found: Found) -> Iterator[list[str]]:
             )
             others = {name for group in found["groups"].values() for name in group} - {"vfg"}
             won, lost = sum(ratio < 0.98 for ratio in own), sum(ratio > 1.02 for ratio in own)
-            number = len(own)
+            number, ratio = len(own), geometric_mean(own)
             yield [
                 f"mixed tables, {number} {words} ones, {measure}",
                 "`VFGImputer`",
                 "the best on each table",
-                f"{geometric_mean(own):.3f} ± {stdev(map(log, own)) / sqrt(number):.3f}",
+                f"{ratio:.3f} ± {ratio * stdev(map(log, own)) / sqrt(number):.3f}",
                 f"{won} / {number - won - lost} / {lost}",
                 f"{times:.0f}x",
-                f"{len(others)}, {min(seeds)} to {max(seeds)}",
+                f"{len(others)}, {' to '.join(map(str, sorted({min(seeds), max(seeds)})))}",
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from math import exp, log, sqrt
@@ -10,7 +11,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from . import images, mixed, paper, tables
-from .imputation import geometric_mean, lost_contests
+from .imputation import SEEDS, geometric_mean, label, lost_contests
 from .render import NONE, Found, fill, least, rows
 
 HEADER = (
@@ -22,6 +23,11 @@ HEADER = (
     "time",
     "others, seeds",
 )
+VARIANTS = {
+    "vfg": ("VFGImputer", ""),
+    "vfg-best": ('VFGImputer(effort="best")', ', `effort="best"`'),
+}
+"""Imputers of ours, and what their lines say beside the task."""
 LOSSES = {"contests": "squared error", "contests_mae": "absolute error"}
 Line = list[str]
 
@@ -57,12 +63,14 @@ def readme(found: dict[str, Found]) -> str:
     """The results of the README."""
     lines = [line for name, make in LINES.items() for line in make(found[name])]
     body = []
-    for pattern, label in README_TASKS.items():
+    for pattern, title in README_TASKS.items():
         told, line = next((m, line) for line in lines if (m := re.fullmatch(pattern, line[0])))
         seeds = line[6].partition(", ")[2]
         seeds += " seed" if seeds == "1" else " seeds"
-        body.append([label.format(*told.groups(), seeds=seeds), line[3], line[4]])
-    plain = [line for line in lines if re.match(r"missing cells, \d+ held-back", line[0])]
+        body.append([title.format(*told.groups(), seeds=seeds), line[3], line[4]])
+    plain = [
+        line for line in lines if re.fullmatch(r"missing cells, \d+ held-back.*error", line[0])
+    ]
     times = sorted(int(line[5].removesuffix("x")) for line in plain)
     engines = found["engines"]
     speeds = {
@@ -79,12 +87,21 @@ def readme(found: dict[str, Found]) -> str:
         published=_listed([images.PUBLISHED[name][SYLVESTER][1] for name in ANCHORED]),
         table=rows(("task", "ours / best other", "won / drawn / lost"), body),
         others=plain[0][6].partition(",")[0],
+        seeds=_told_seeds(plain[0][6].partition(", ")[2]),
         times=" to ".join(map(str, dict.fromkeys((times[0], times[-1])))),
         held=held,
         held_own=held_own,
         rows=engines["rows"],
         columns=engines["columns"],
         **speeds,
+    )
+
+
+def _told_seeds(text: str) -> str:
+    """The end of a line, as `3` or `3 in 45 of 54`, in words."""
+    number, _, where = text.partition(" in ")
+    return (
+        f"{number} seeds in {where} contests, fewer in the others" if where else f"{number} seeds"
     )
 
 
@@ -119,27 +136,59 @@ def remarks(found: dict[str, Found]) -> str:
     measured = found.get("imputation", {})
     lost = {loss: lost_contests(measured, key) for key, loss in LOSSES.items()}
     told = [fill("results.lost", loss=loss, names=names) for loss, names in lost.items() if names]
+    held = {
+        key: [
+            contest["vfg"]
+            for group, contest in measured.get(key, {}).items()
+            if "vfg" in contest
+            and "mnar" not in group
+            and group.split()[0] in measured["held_back"]
+        ]
+        for key in LOSSES
+    }
+    if held["contests"]:
+        squared, absolute = (geometric_mean(c["ratio"] for c in held[key]) for key in LOSSES)
+        numbers = {"squared": squared, "root": sqrt(squared), "absolute": absolute}
+        told.insert(0, fill("results.roots", **numbers))
+    if all("of_all" in contest for contest in held["contests"]) and held["contests"]:
+        every = [geometric_mean(c["of_all"] for c in held[key]) for key in LOSSES]
+        more = sum(c["all_others"] > c["others"] for c in held["contests"])
+        told.insert(1, fill("results.every", squared=every[0], absolute=every[1], more=more))
+    return "\n".join([*told, *_best_effort(measured)])
+
+
+def _best_effort(measured: Found) -> list[str]:
+    """The default beside `effort="best"` on the same seeds and baselines."""
     ratios = [
-        contest["vfg"]["ratio"]
-        for group, contest in measured.get("contests", {}).items()
-        if "vfg" in contest and "mnar" not in group and group.split()[0] in measured["held_back"]
+        [geometric_mean(c[name] for c in held) for name in ("ratio", "default")]
+        for key in LOSSES
+        if (
+            held := [
+                contest["vfg-best"]
+                for group, contest in measured.get(key, {}).items()
+                if "default" in contest.get("vfg-best", {})
+                and group.split()[0] in measured["held_back"]
+            ]
+        )
     ]
-    if ratios:
-        ratio = geometric_mean(ratios)
-        told.insert(0, fill("results.roots", squared=ratio, root=sqrt(ratio)))
-    return "\n".join(told)
+    if len(ratios) < len(LOSSES):
+        return []
+    (squared, default), (absolute, default_absolute) = ratios
+    numbers = {"squared": squared, "default": default, "absolute": absolute}
+    return [fill("results.best", **numbers, default_absolute=default_absolute)]
 
 
 def imputation(found: Found) -> Iterator[Line]:
     """Missing cells by mechanism and loss, the held-back half of the tables first."""
     halves = {"held-back tables": found["held_back"], "tables for tuning": found["tuning"]}
-    for (half, names), own_values in product(halves.items(), (False, True)):
+    for (half, names), own_values, method in product(halves.items(), (False, True), VARIANTS):
         cells = "cells missing by their own value" if own_values else "missing cells"
+        ours, words = VARIANTS[method]
         for key, loss in LOSSES.items():
             groups = {
-                group: contest["vfg"]
+                group: contest[method]
                 for group, contest in found.get(key, {}).items()
-                if "vfg" in contest
+                if method in contest
                 and group.split()[0] in names
                 and ("mnar" in group) == own_values
             }
@@ -154,25 +203,39 @@ def imputation(found: Found) -> Iterator[Line]:
             counts = [
                 sum(c["outcome"] == k for c in groups.values()) for k in ("win", "draw", "loss")
             ]
-            seeds, others = ([c[name] for c in groups.values()] for name in ("seeds", "others"))
+            others = [c["others"] for c in groups.values()]
             yield [
-                f"{cells}, {len(logs)} {half}, {loss}",
-                "`VFGImputer`",
-                "the best on each table and mask",
+                f"{cells}, {len(logs)} {half}, {loss}{words}",
+                f"`{ours}`",
+                f"the best on each table and mask: {_often(groups)}",
                 f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
                 " / ".join(map(str, counts)),
-                _cost(found, groups),
-                f"{min(others)} to {max(others)}, {min(seeds)} to {max(seeds)}",
+                _cost(found, groups, method),
+                f"{min(others)} to {max(others)}, {_seeds(groups)}",
             ]
 
 
-def _cost(found: Found, groups: dict[str, Found]) -> str:
+def _often(groups: dict[str, Found]) -> str:
+    """The best other methods that are met most, with the number of contests."""
+    counts = Counter(contest["rival"] for contest in groups.values())
+    return ", ".join(f"{label(name)} {number}" for name, number in counts.most_common(2))
+
+
+def _seeds(groups: dict[str, Found]) -> str:
+    """In how many contests all methods have three seeds; the number if it is one everywhere."""
+    counts = [contest["seeds"] for contest in groups.values()]
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    return f"3 in {sum(count >= SEEDS for count in counts)} of {len(counts)}"
+
+
+def _cost(found: Found, groups: dict[str, Found], method: str) -> str:
     """How many times longer ours takes to fit than the best baseline, a geometric mean."""
     ratios = []
     for group, contest in groups.items():
         times = [
             found["measures"][group].get(name, {}).get("fit_seconds")
-            for name in ("vfg", contest["rival"])
+            for name in (method, contest["rival"])
         ]
         if all(times):
             ratios.append(times[0] / times[1])

@@ -414,3 +414,16 @@ def test_moments_of_another_zone_are_converted(tmp_path, suffix):
     cells = open_table(target).read()["when"].to_pylist()
     wanted = model.fill(table.set_column(1, "when", when))["when"].to_pylist()
     assert [cell.astimezone(UTC) for cell in cells] == [cell.astimezone(UTC) for cell in wanted]
+
+
+def test_texts_that_are_no_dates_are_filled_among_dates(tmp_path):
+    rows = [f"{START + timedelta(days=k)},{k}.0" for k in range(60)]
+    rows[7], rows[9] = "soon,7.0", ",9.0"
+    (tmp_path / "t.csv").write_text("\n".join(["day,x", *rows]) + "\n")
+    with pytest.warns(UserWarning, match="'day' holds dates, but 1 of 59 cells, such as 'soon'"):
+        model = fit(open_table(tmp_path / "t.csv"), VFGImputer(bend=False, random_state=0)).model_
+    with pytest.warns(UserWarning, match="1 of 59 cells"):
+        impute(tmp_path / "t.csv", model, tmp_path / "f.csv")
+    after = (tmp_path / "f.csv").read_text().splitlines()[1:]
+    expected = [f"{START + timedelta(days=k)},{k}.0" for k in range(60)]
+    assert after == expected

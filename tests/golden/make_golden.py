@@ -534,6 +534,21 @@ def table_widths():
     return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
 
 
+def table_lines():
+    """Positive columns on lines whose noise jumps, rows far out, and an exact relation."""
+    generator = np.random.default_rng(48)
+    x = generator.uniform(1.0, 9.0, size=407)
+    noise = np.where(x > 5.0, 1.5, 0.1) * generator.standard_normal(407)
+    frame = pd.DataFrame({
+        "height": x, "weight": x + 6.0 + noise, "age": generator.standard_normal(407),
+        "sugar": 2.0 * x + 1.0,
+    })  # fmt: skip
+    frame.loc[3:6, ["height", "sugar"]] -= 20.0
+    hidden = generator.random((407, 4)) < 0.1
+    rows = frame.mask(hidden)[7:]
+    return few_rows(rows, frame[:7], trees=16, effort="fast")
+
+
 def table_selection():
     """A Normal model fitted together with the reason why cells are missing."""
     frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
@@ -581,6 +596,7 @@ MODELS = {
     "table_weights": table_weights,
     "table_widths": table_widths,
     "table_selection": table_selection,
+    "table_lines": table_lines,
 }
 
 

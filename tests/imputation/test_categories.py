@@ -323,16 +323,7 @@ def test_a_category_that_occurs_once_is_impossible_without_its_cell():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "levels"),
-    [
-        (60, 3),
-        pytest.param(
-            *(120, 12),
-            marks=pytest.mark.xfail(
-                strict=False,
-                reason="code points of the other rows of a level know held-out cells",
-            ),
-        ),
-    ],
+    [(60, 3), (120, 12)],
 )
 def test_sets_of_small_tables_hold_the_level(rows, levels):
     """A column that nothing predicts, with levels of different frequencies, and one that two do."""

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -157,3 +158,22 @@ def test_answers_are_on_the_cpu_wherever_the_model_is(imputer, moved, padded):
     assert np.isfinite(alone.log_prob(table())).all()
     assert alone.embed(table()).shape[0] == 150
     assert not np.isnan(alone.fill(table())).any()
+
+
+@on_gpu
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_many_categories_with_gaps_are_filled_on_a_gpu(repeats):
+    """Similar rows vote for categories; rows without one pass on the votes of others."""
+    generator = np.random.default_rng(1)
+    kinds = generator.integers(12, size=120)
+    frame = pd.DataFrame({"x": kinds + generator.normal(size=120), "y": generator.normal(size=120)})
+    frame["kind"] = [f"k{kind:02d}" for kind in kinds]
+    frame = frame.mask(generator.random(frame.shape) < 0.25)
+    frame = pd.concat([frame] * repeats, ignore_index=True)
+    settings = {"members": 1, "mixtures": 1, "steps": 20, "random_state": 0}
+    shares = [
+        VFGImputer(**settings, device=device).fit(frame).predict_proba(frame)["kind"].to_numpy()
+        for device in ("cuda", "cpu")
+    ]
+    assert np.isfinite(shares[0]).all()
+    assert np.abs(shares[0] - shares[1]).mean() < 0.05

@@ -193,3 +193,13 @@ class TestCopies:
         hidden = hold_out(open_table(twice), 0.3, seed=0)
         assert np.array_equal(hidden[:50], hidden[50:])
         assert 0.2 < hidden.mean() < 0.4
+
+
+def test_dates_that_are_text_are_scored():
+    days = np.arange("2020-01-10", "2020-03-10", dtype="M8[D]").astype(str)
+    frame = pd.DataFrame({"x": np.arange(60.0), "when": days.astype(object)})
+    frame.loc[3, "when"] = "n/a"
+    with pytest.warns(UserWarning, match="such as 'n/a'"):
+        found = linear().fit(frame).evaluate(frame, share=0.2)
+    assert {score.column for score in found.columns if score.hidden} == {"x", "when"}
+    assert found.rmse < 0.05

@@ -155,3 +155,87 @@ def test_predictions_from_others_are_those_of_hidden_cells():
         torch.testing.assert_close(predicted[rows, column], hidden[rows, column].double())
     follows, _ = fit_following(model, table, observed, torch.zeros(4, dtype=torch.bool))
     assert float(follows.min()) > 0.8
+
+
+def positive_line(noise: float, sign: float, rows: int = 500) -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(0.0, 10.0, rows)
+    y = 2.0 * x + 1.0 + 2.0 * (noise > 0.0) + noise * generator.standard_normal(rows)
+    return pd.DataFrame({"x": x, "y": sign * y, "z": generator.standard_normal(rows)})
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_exact_lines_are_followed_beyond_zero_and_any_distance(effort, sign):
+    imputer = VFGImputer(random_state=0, effort=effort).fit(positive_line(0.0, sign))
+    where = np.array([-1000.0, -5.0, 5.0, 100.0, 1e4])
+    rows = pd.DataFrame({"x": where, "y": np.nan, "z": 0.0})
+    truth = sign * (2.0 * where + 1.0)
+    np.testing.assert_allclose(imputer.transform(rows)["y"], truth, rtol=1e-6)
+    for ends in imputer.predict_interval(rows):
+        np.testing.assert_allclose(ends["y"], truth, rtol=1e-6)
+    answer = imputer.model_.infer({"x": -5.0, "z": 0.0}, targets=["y"])
+    np.testing.assert_allclose(answer.mean["y"], sign * -9.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_noisy_lines_are_followed_beyond_zero_with_intervals_that_hold_them(effort, sign):
+    imputer = VFGImputer(random_state=0, effort=effort).fit(positive_line(0.3, sign))
+    where = np.array([-100.0, -5.0, -3.0, 12.0, 20.0, 100.0])
+    rows, truth = pd.DataFrame({"x": where, "y": np.nan, "z": 0.0}), sign * (2.0 * where + 3.0)
+    filled = imputer.transform(rows)["y"].to_numpy()
+    low, high = (ends["y"].to_numpy() for ends in imputer.predict_interval(rows))
+    np.testing.assert_allclose(filled[1:5], truth[1:5], atol=1.5)
+    assert (low <= truth).all()
+    assert (truth <= high).all()
+    widths = (high - low)[[3, 4, 5]]
+    assert (np.diff(widths) > 0.0).all()
+    # Draws of rows within the data keep the sign that all cells have.
+    near = pd.DataFrame({"x": [0.05] * 40, "y": np.nan, "z": 0.0})
+    drawn = imputer.sample(near, 20, proper=False)
+    assert min(float((sign * one["y"]).min()) for one in drawn) >= 0.0
+    for x in where.tolist():
+        answer = imputer.model_.infer({"x": x, "z": 0.0}, targets=["y"])
+        least, greatest = (ends[0] for ends in answer.quantile([0.05, 0.95])["y"])
+        assert least <= answer.mean["y"][0] <= greatest
+
+
+def test_proper_draws_of_far_rows_lie_about_the_line():
+    imputer = VFGImputer(random_state=0, effort="fast").fit(positive_line(0.3, 1.0))
+    rows = pd.DataFrame({"x": [-5.0] * 20, "y": np.nan, "z": 0.0})
+    drawn = np.concatenate([one["y"] for one in imputer.sample(rows, 5)])
+    assert abs(drawn.mean() + 7.0) < 1.0
+
+
+def test_positive_columns_that_bend_at_zero_stay_positive():
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal(500)
+    y = np.exp(0.8 * x + 0.3 * generator.standard_normal(500))
+    table = pd.DataFrame({"x": x, "y": y, "z": generator.standard_normal(500)})
+    imputer = VFGImputer(random_state=0, effort="fast").fit(table)
+    rows = pd.DataFrame({"x": [-3.0, -6.0, -20.0], "y": np.nan, "z": 0.0})
+    low, _ = imputer.predict_interval(rows)
+    assert (imputer.transform(rows)["y"] >= 0.0).all()
+    assert (low["y"] >= 0.0).all()
+
+
+def test_bounds_hold_on_exact_lines():
+    imputer = VFGImputer(random_state=0, effort="fast", bounds={"y": (0.0, None)})
+    imputer.fit(positive_line(0.0, 1.0))
+    rows = pd.DataFrame({"x": [-5.0], "y": np.nan, "z": 0.0})
+    assert imputer.transform(rows)["y"][0] == 0.0
+
+
+def test_columns_with_far_outliers_see_no_further():
+    table = positive_line(0.3, 1.0)
+    table.loc[:4, "x"] = -9999.0
+    imputer = VFGImputer(random_state=0, effort="fast").fit(table)
+    part = imputer.model_.encoding.parts["x"]
+    assert part.furthest <= 20.0
+    assert positive_line_sees_further()
+
+
+def positive_line_sees_further() -> bool:
+    imputer = VFGImputer(random_state=0, effort="fast").fit(positive_line(0.3, 1.0))
+    return imputer.model_.encoding.parts["x"].furthest == 100.0

@@ -148,3 +148,35 @@ def test_objects_of_which_none_is_observed_are_not_filled_and_warned_of():
     assert loaded.encoding.schema["note"].name == "empty"
     numbers = table.assign(note=np.nan)
     assert VFGImputer(bend=False).fit(numbers).schema_["note"].name == "continuous"
+
+
+def _days_with(wrong):
+    days = np.arange("2020-01-10", "2020-03-10", dtype="M8[D]")
+    frame = pd.DataFrame({"x": np.arange(60.0), "when": days.astype(str)}).astype({"when": object})
+    frame.loc[5, "when"] = wrong
+    frame.loc[9, "when"] = None
+    return frame
+
+
+def test_cells_that_are_no_dates_are_filled_with_a_warning():
+    frame = _days_with("soon")
+    with pytest.warns(UserWarning, match="'when' holds dates, but 1 of 59 cells, such as 'soon'"):
+        imputer = linear().fit(frame)
+    with pytest.warns(UserWarning, match="1 of 59 cells"):
+        filled = imputer.transform(frame)
+    assert filled["when"][[5, 9]].tolist() == ["2020-01-15", "2020-01-19"]
+    assert filled["when"][6] == "2020-01-16"
+    with pytest.warns(UserWarning, match="1 of 1 cells, such as 'n/a'"):  # a row of its own
+        one = imputer.transform(pd.DataFrame({"x": [30.0], "when": ["n/a"]}))
+    assert one["when"][0] == "2020-02-09"
+    with pytest.raises(ValueError, match=r"must hold dates .* but holds 'later'"):
+        imputer.transform(pd.DataFrame({"x": [30.0, 31.0], "when": ["later", "never"]}))
+
+
+def test_answers_do_not_use_cells_that_are_no_dates():
+    imputer = linear().fit(_days_with(None))
+    given = pd.DataFrame({"when": ["2020-01-15", "2020-01-16", "soon"]})
+    with pytest.warns(UserWarning, match="1 of 3 cells, such as 'soon'"):
+        answer = imputer.model_.infer(given)
+    assert answer.mean["x"][0] == pytest.approx(5.0, abs=0.5)
+    assert answer.mean["x"][2] == pytest.approx(29.5, abs=1.0)

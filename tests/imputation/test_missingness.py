@@ -495,3 +495,30 @@ def test_a_curve_and_a_column_missing_at_random_are_no_reason_for_slopes(seed):
     table[generator.random(600) < 1.0 / (1.0 + np.exp(1.0 - 2.0 * x)), 1] = np.nan
     table[generator.random(600) < 0.2, 2] = np.nan
     assert VFGImputer(bend=False, random_state=0).fit(table).model_.slopes is None
+
+
+def fits_slopes(table, missing):
+    model = VFGImputer(bend=False, random_state=0).fit(np.where(missing, np.nan, table)).model_
+    return model.slopes
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_column_with_one_predictor_that_hides_it_has_no_slope(seed):
+    """The own value and the only predictor of it explain missing cells equally well."""
+    generator = np.random.default_rng([seed, 1])
+    table = generator.normal(size=(400, 4))
+    table[:, 1] = 0.8 * table[:, 0] + 0.6 * table[:, 1]
+    missing = np.zeros(table.shape, dtype=bool)
+    missing[:, 1] = by_logits(1.5 * table[:, 0], seed)[:, 0]
+    missing[:, 2] = generator.random(400) < 0.3
+    assert fits_slopes(table, missing) is None
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_all_cells_of_one_skewed_column_beyond_a_threshold_are_found(seed):
+    table = np.exp(exchangeable(600, seed))
+    missing = np.zeros(table.shape, dtype=bool)
+    missing[:, 2] = table[:, 2] > np.quantile(table[:, 2], 0.7)
+    slopes = fits_slopes(table, missing)
+    assert slopes is not None
+    assert float(slopes.max()) > 0.0

@@ -129,7 +129,7 @@ def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
 def test_regressions_of_every_column_have_the_posterior_of_least_squares(monkeypatch):
     """With the prior of Jeffreys, precisions have 79 instead of 75 degrees of freedom here."""
     # Draws given a complete table do not depend on those before.
-    monkeypatch.setattr(parameter_draws, "THINNING", 1)
+    monkeypatch.setattr(parameter_draws, "THINNING", (1, 1))
     table = regression(80, 0)[0]
     values, observed = as_matrix((table - table.mean(0)) / table.std(0))
     draws = draw_parameters(values, observed, 1500, 0)[1]

@@ -20,6 +20,7 @@ from vfg.tables import (
     Schema,
     Whole,
 )
+from vfg.tables.frames import open_table
 
 EVERY = FRAMES + ARRAYS
 
@@ -215,3 +216,59 @@ def test_descriptions_are_checked(make, error, message):
 
 def test_an_infinite_bound_is_no_bound():
     assert Continuous((0, np.inf)) == Continuous((0, None))
+
+
+DAYS = [str(day) for day in np.arange("2020-01-10", "2020-03-10", dtype="M8[D]")]
+
+
+@pytest.mark.parametrize("wrong", ["soon", "n/a", "2020-02-31", "10.1.2020"])
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_cell_that_is_no_date_is_missing_in_a_column_of_dates(place, wrong):
+    cells = [wrong if k == place else day for k, day in enumerate(DAYS)]
+    table = open_table(pd.DataFrame({"when": cells}))
+    with pytest.warns(
+        UserWarning, match=f"'when' holds dates, but 1 of 60 cells, such as '{wrong}"
+    ):
+        assert Schema.infer(table)["when"] == Date()
+    assert np.flatnonzero(table.missing[:, 0]).tolist() == [place]
+
+
+def test_a_column_with_too_many_cells_that_are_no_dates_is_text():
+    cells = ["soon" if k % 9 == 0 else day for k, day in enumerate(DAYS)]
+    assert Schema.infer(pd.DataFrame({"when": cells}))["when"].name == "categorical"
+    marked = ["unknown" if k % 3 == 0 else day for k, day in enumerate(DAYS)]
+    with pytest.warns(UserWarning, match="20 of 60 cells"):
+        assert Schema.infer(pd.DataFrame({"when": marked}))["when"] == Date()
+
+
+def test_given_kinds_keep_cells_that_are_no_dates():
+    table = open_table(pd.DataFrame({"when": ["soon", *DAYS]}))
+    assert "soon" in Schema.infer(table, {"when": "categorical"})["when"].categories
+    assert not table.missing.any()
+
+
+@pytest.mark.parametrize("mark", ["n/a", "-", " NA", "?", ""])
+def test_marks_of_missing_values_among_numbers_are_missing(mark):
+    cells = pd.Series([1.5, mark, 2.25, 3.5], dtype=object)
+    table = open_table(pd.DataFrame({"x": cells}))
+    with pytest.warns(UserWarning, match="'x' holds numbers, but 1 of 4 cells"):
+        assert Schema.infer(table)["x"] == Continuous()
+    assert table.missing[:, 0].tolist() == [False, True, False, False]
+
+
+def test_other_texts_among_numbers_are_categories():
+    cells = pd.Series([1, 2, "many", "n/a"] * 5, dtype=object)
+    assert Schema.infer(pd.DataFrame({"x": cells}))["x"].categories == (1, 2, "many", "n/a")
+
+
+@pytest.mark.parametrize("form", ["{:,}", "{}.5", "{}%", "${}", "-{}", "{} €"])
+def test_a_warning_says_that_texts_look_like_numbers(form):
+    cells = [form.format(1000 + 3 * k) for k in range(40)]
+    with pytest.warns(UserWarning, match="'x' looks like numbers, with cells such as .* identif"):
+        Schema.infer(pd.DataFrame({"x": cells}))
+
+
+@pytest.mark.parametrize("form", ["{}", "{:07d}", "user {}", "{}-b", "{}th street"])
+def test_names_with_digits_are_no_numbers(form):
+    cells = [form.format(1000 + 3 * k) for k in range(40)]
+    assert Schema.infer(pd.DataFrame({"x": cells}))["x"] == Identifier()

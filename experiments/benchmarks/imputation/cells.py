@@ -112,8 +112,8 @@ def split(rows: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.sort(order[:cut]), np.sort(order[cut:])
 
 
-def measure(cell: Cell, threads: int) -> dict[str, Any]:
-    """Run the method and score what it filled in."""
+def prepare(cell: Cell, threads: int) -> tuple[Task, Array, Mask]:
+    """What a method is given, the rows to be filled in full, and which of their cells it misses."""
     values = load(cell.table)
     missing = hide(values, cell.mechanism, cell.seed)
     masked = np.where(missing, np.nan, values)
@@ -125,6 +125,12 @@ def measure(cell: Cell, threads: int) -> dict[str, Any]:
         unseen = None if cell.setting == FITTED else masked[others]
         task = Task(masked[fitted], unseen, cell.seed, threads)
         values, missing = values[filled], missing[filled]
+    return task, values, missing
+
+
+def measure(cell: Cell, threads: int) -> dict[str, Any]:
+    """Run the method and score what it filled in."""
+    task, values, missing = prepare(cell, threads)
     start = resident_mb()
     found = method_named(cell.method)(task)
     if found.point.shape != values.shape or not np.isfinite(found.point).all():
@@ -176,11 +182,18 @@ def run(cell: Cell, folder: Path, threads: int, jobs: int) -> None:
         except Exception as error:
             traceback.print_exc()
             found = {"error": f"{type(error).__name__}: {error}"[:300]}
+    write(cell, found, folder, threads, jobs, gpu=is_ours(cell.method))
+
+
+def write(
+    cell: Cell, found: dict[str, Any], folder: Path, threads: int, jobs: int, *, gpu: bool
+) -> None:
+    """Write the file of a cell, with the circumstances; `gpu` says that one is used if there is."""
     circumstances = {
         "threads": threads,
         "jobs": jobs,
         "cores": os.cpu_count(),
-        "gpu": is_ours(cell.method) and torch.cuda.is_available(),
+        "gpu": gpu and torch.cuda.is_available(),
         "sklearn": sklearn.__version__,
         "torch": torch.__version__,
     }

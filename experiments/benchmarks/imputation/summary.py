@@ -206,6 +206,9 @@ def contests(measured: Measured, loss: str) -> dict[str, dict[str, Any]]:
         }
         if meeting:
             found[method] = contest(ours, meeting, loss)
+        default = {seed: measured[OURS][seed] for seed in ours if seed in measured.get(OURS, {})}
+        if meeting and method != OURS and len(default) == len(ours):
+            found[method]["default"] = contest(default, meeting, loss)["ratio"]
     return found
 
 
@@ -213,16 +216,18 @@ def contest(ours: dict[int, dict[str, Any]], baselines: Measured, loss: str) -> 
     """Ratio to the baseline with the least error, and whether the difference is beyond doubt.
 
     A baseline is judged on the seeds that it shares with ours; those with fewer than three of
-    them (or than ours has) are left out, unless there are no others.
+    them (or than ours has) are left out, unless there are no others. `of_all` is the ratio to the
+    best of all, each on the seeds that it has.
     """
     shared = {name: [s for s in ours if s in cells] for name, cells in baselines.items()}
     enough = min(3, max(map(len, shared.values())))
-    pairs = {
+    every = {
         name: [(error_of(ours[s], loss), error_of(baselines[name][s], loss)) for s in seeds]
         for name, seeds in shared.items()
-        if len(seeds) >= enough
     }
-    ratios = {name: sum(o for o, _ in p) / sum(b for _, b in p) for name, p in pairs.items()}
+    quotients = {name: sum(o for o, _ in p) / sum(b for _, b in p) for name, p in every.items()}
+    pairs = {name: p for name, p in every.items() if len(p) >= enough}
+    ratios = {name: quotients[name] for name in pairs}
     best = max(ratios, key=ratios.__getitem__)
     return {
         "rival": best,
@@ -230,6 +235,8 @@ def contest(ours: dict[int, dict[str, Any]], baselines: Measured, loss: str) -> 
         loss: [rounded(mean(side)) for side in zip(*pairs[best], strict=True)],
         "seeds": len(pairs[best]),
         "others": len(pairs),
+        "of_all": rounded(max(quotients.values())),
+        "all_others": len(every),
         "outcome": outcome([o - b for o, b in pairs[best]], mean(b for _, b in pairs[best])),
     }
 

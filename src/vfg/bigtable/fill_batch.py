@@ -204,6 +204,9 @@ class TextColumns:
         """The text of a column: as it was where it was observed or still is missing."""
         missing = pc.is_null(typed, nan_is_null=True).take(rows)
         values = filled.column(name)
+        if pa.types.is_string(typed.type):  # texts that are no dates are filled, too
+            changed = pc.not_equal(typed.take(rows), values.cast(pa.string()))
+            missing = pc.or_(missing, pc.fill_null(changed, False))
         is_filled = pc.and_(missing, pc.is_valid(values))
         return pc.if_else(is_filled, self._format(name, values), before.take(rows))
 

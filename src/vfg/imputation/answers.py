@@ -19,6 +19,7 @@ from vfg.gaussian.answers import GaussianAnswer
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
 from vfg.imputation.ensemble import DRAWS, FewRows, Prediction, quantiles_of_draws
+from vfg.imputation.limits import lift_passed
 from vfg.inference.answers import Answer, ByName
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
@@ -32,7 +33,7 @@ from vfg.inference.variables import (
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
-from vfg.tables.cells import Array, Column, Label, Mask, as_objects, read_cells
+from vfg.tables.cells import Array, Column, Label, Mask, as_objects, hide_unreadable, read_cells
 from vfg.tables.frames import as_cell_mask, hide_cells, is_frame, open_table, quote
 from vfg.tables.numeric import NumericEncoding
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 DRAWS_FOR_DEVIATIONS = 256
 """Draws behind deviations and covariances, which are then within 5 % of those of the model."""
+OUTER = 0.1
+"""Quantiles of this level, and of one less it, are ends of intervals, which contain means."""
 ROWS_AT_ONCE = 1024
 """Rows that are drawn together for deviations, which bounds memory."""
 MICROSECONDS_OF_A_DAY = 86_400e6
@@ -101,9 +104,13 @@ def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Eviden
 
 
 def _in_fitted_zone(model: TableModel, column: Column) -> Column:
-    """Dates of another time zone as the clocks of the fitted one show them; others as they are."""
+    """Dates of another time zone as the clocks of the fitted one show them; others as they are.
+
+    Texts that are no dates are missing, with a warning.
+    """
     part = model.encoding.parts[column.label]
     clock = part.clock if isinstance(part, NumericEncoding) else None
+    column = column if clock is None else hide_unreadable(column, clock.template)
     if clock is None or column.zone is None or column.values.dtype.kind != "M":
         return column
     return replace(column, values=clock.from_zone(column.values, column.zone), zone=clock.zone)
@@ -437,6 +444,7 @@ class TableAnswer(Answer):
             drawn = concat_leaves(self._infer_linear(None).samples(number)).double()
             noise = model.relation_levels(number, self._row_ids, self._seed)
             drawn = model.with_relations(torch.where(table[1], table[0], drawn), *table, noise)
+            drawn = model.within_limits(drawn, self._prediction.means)
         else:
             return model.draws(*table, number, self._seed, self._row_ids)
         return model.with_categories(drawn, *table, self._prediction, self._row_ids, self._seed)
@@ -453,18 +461,21 @@ class TableAnswer(Answer):
         linear = self._model.linear
         if linear is None or not self.rows:
             return torch.zeros_like(self._given.values)
-        limits = self._model.limits
         if not self._model.is_stacked:
             answer = self._infer_linear(None)
             spread = torch.cat([answer.std[leaf] for leaf in linear.graph.leaves], dim=1)
             spread = self._model.deviations_with_relations(spread.cpu(), self._given.observed)
+            limits = lift_passed(self._model.limits, self._prediction.means)
             spread = clipped_deviations(self._prediction.means, spread, limits)
             return self._where_free(spread, 0.0)
         starts = range(0, self.rows, ROWS_AT_ONCE) if self.rows > 1 else []
         parts = [self.select(range(k, min(k + ROWS_AT_ONCE, self.rows))) for k in starts] or [self]
-        return torch.cat(
-            [part._draws(DRAWS_FOR_DEVIATIONS).clamp(*limits).std(0) for part in parts]
-        )
+        return torch.cat([part._limited_draws().std(0) for part in parts])
+
+    def _limited_draws(self) -> Tensor:
+        """Draws for deviations and covariances, as they are decoded."""
+        limits = lift_passed(self._model.limits, self._prediction.means)
+        return self._draws(DRAWS_FOR_DEVIATIONS).clamp(*limits)
 
     def _infer_linear(self, targets: list[Name] | None) -> GaussianAnswer:
         """The answer of the linear model about the rows."""
@@ -505,9 +516,22 @@ class TableAnswer(Answer):
         if self._few is not None and self.rows == 1:
             ends = torch.from_numpy(quantiles_of_draws(self._draws(DRAWS).numpy(), list(levels)))
             ends = self._model.at_values(ends, self._given.observed)
-            return self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
-        table, ids = self._given.matrix, self._row_ids
-        return self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
+            ends = self._model.quantiles_with_relations(ends, levels, *self._given.matrix)
+        else:
+            table, ids = self._given.matrix, self._row_ids
+            ends = self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
+        return self._containing_means(ends, levels)
+
+    def _containing_means(self, ends: Tensor, levels: Sequence[float]) -> Tensor:
+        """Outer quantiles that means of numbers do not pass, as those of `predict_interval`."""
+        means, unordered = self._prediction.means, self._model.unordered
+        wider = ends.clone()
+        for place, level in enumerate(levels):
+            if level <= OUTER:
+                wider[place] = ends[place].minimum(means)
+            elif level >= 1.0 - OUTER:
+                wider[place] = ends[place].maximum(means)
+        return torch.where(unordered, ends, wider)
 
     def _free_covariance(self, labels: Sequence[Label]) -> Array:
         """Covariances of columns as if none was observed, `(rows, columns, columns)`."""
@@ -537,7 +561,7 @@ class TableAnswer(Answer):
             free = np.sqrt(covariance.diagonal(axis1=1, axis2=2))
             ratio = self._spread[:, columns].numpy() / np.where(free > 0.0, free, 1.0)
             return covariance * ratio[:, :, None] * ratio[:, None, :]
-        draws = self._draws(DRAWS_FOR_DEVIATIONS).clamp(*self._model.limits)[..., columns]
+        draws = self._limited_draws()[..., columns]
         left = draws - draws.mean(0)
         return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
 
@@ -676,7 +700,9 @@ class TableAnswer(Answer):
 
 
 def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Tensor:
-    r"""Deviations `(rows, columns)` of Normal variables that are clipped to limits `(2, columns)`.
+    r"""Deviations `(rows, columns)` of Normal variables that are clipped to limits.
+
+    Those are `(2, columns)`, or by row, too.
 
     With $a, b$ the standardised limits, $\phi$ the density and $\Phi$ the distribution of the
     standard Normal, $E[y] = a\Phi(a) + \phi(a) - \phi(b) + b(1 - \Phi(b))$ and $E[y^2] = a^2
@@ -689,7 +715,8 @@ def clipped_deviations(means: Tensor, deviations: Tensor, limits: Tensor) -> Ten
         0.5838
     """
     scale = deviations.clamp(min=1e-12)
-    far = (((limits[:, None] - means) / scale).clamp(-40.0, 40.0)).unbind(0)
+    ends = limits if limits.ndim == 3 else limits[:, None]
+    far = (((ends - means) / scale).clamp(-40.0, 40.0)).unbind(0)
     (low, below, edge), (high, above, other) = (
         (x, torch.special.ndtr(x), torch.exp(-0.5 * x.square()) / math.sqrt(2.0 * math.pi))
         for x in far

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,15 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import MeanFunction, concat_leaves, mean_function
-from vfg.imputation.calibration import width_factors
+from vfg.imputation.calibration import noise_factors, width_factors
 from vfg.imputation.extrapolation import (
+    FAR,
+    FARTHER,
     OVERSHOOT,
     beyond_range,
     even_levels,
     far_variances,
     linear_share,
+    slope_deviations,
 )
-from vfg.imputation.limits import squeeze_into_limits
+from vfg.imputation.limits import lift_passed, squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
     EXACT,
@@ -64,7 +68,7 @@ DEVIATION_DRAWS = 60
 
 OPTIONAL = (
     "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
-    "linear_errors",
+    "linear_errors", "tree_widths",
 )  # fmt: skip
 """Numbers of a stacking that files of earlier versions lack."""
 VOTES = "votes"
@@ -84,6 +88,7 @@ class Prediction:
     trees: Tensor | None = None  # the same among trees
     trust: Tensor | None = None  # in trees, (rows, 1)
     regressions: Tensor | None = None  # probabilities of categories, (rows, all categories)
+    noise: Tensor | None = None  # factors of the width of draws, (rows, columns)
 
     def select(self, rows: Any) -> Prediction:
         """Some of the rows."""
@@ -142,6 +147,7 @@ class Ensemble(CachedModule):
     relation_noise: Tensor | None
     departures: Tensor | None
     following: Tensor | None
+    slope_errors: Tensor | None
     trust: Tensor | None
     usual_distance: Tensor | None
     pooling: Tensor | None
@@ -151,6 +157,7 @@ class Ensemble(CachedModule):
     set_thresholds: Tensor | None
     sharpness: Tensor | None
     widths: Tensor | None
+    tree_widths: Tensor | None
     linear_errors: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
@@ -182,6 +189,7 @@ class Ensemble(CachedModule):
         for name in OPTIONAL:
             self.register_buffer(name, getattr(combination, name))
         self.register_buffer("following", parts.following)
+        self.register_buffer("slope_errors", parts.slope_errors)
         self.register_buffer("slopes", parts.mechanism.slopes)
         self.register_buffer("selection", parts.mechanism.selection)
         self.register_buffer("set_thresholds", parts.set_thresholds)
@@ -256,10 +264,13 @@ class Ensemble(CachedModule):
         means = stacked.means
         if self.forest is None:
             return stacked
-        votes, trust = self.forest.votes(means, ~observed), self.forest.trust(observed)
+        spread, trust = self.tree_widths is not None, self.forest.trust(observed)
+        votes, noise = self.forest.votes(means, ~observed, spread=spread), None
+        if self.tree_widths is not None and votes.deviations is not None:
+            noise = noise_factors(votes.deviations, trust, self.tree_widths)
         weights = (self.forest.weights * trust).clamp(max=1.0)
         moved = torch.where(observed, means, means + weights * self.forest.step(votes, means))
-        return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions)
+        return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions, noise)
 
     def follow_means(
         self,
@@ -281,17 +292,44 @@ class Ensemble(CachedModule):
 
         As they are in models of earlier versions.
         """
-        if self.linear_errors is None or self.usual_distance is None or DISTANCES not in expected:
+        variances, cut = self._far_variances(expected), self._beyond_fills(expected)
+        far = ((variances > 0.0) | (cut != 0.0)).any(1)
+        if not bool(far.any()):
             return draws
-        distances, usual = expected[DISTANCES], self.usual_distance
         levels = even_levels(len(draws), draws.shape[-1]).to(draws)
-        added = far_variances(distances, usual, self.linear_errors).sqrt()
-        draws = draws + added * torch.special.ndtri(levels.clamp(1e-3, 1.0 - 1e-3))
-        if self.following is None or self.trust is None:
-            return draws
+        steps = variances[far].sqrt() * torch.special.ndtri(levels.clamp(1e-3, 1.0 - 1e-3))
+        if self.slope_errors is not None:
+            steps = torch.where(cut[far] < 0.0, -steps, steps)  # so that both go the same way
+        moved = draws.clone()
+        moved[:, far] += steps + OVERSHOOT * levels * cut[far]
+        return moved
+
+    def _far_variances(self, expected: Mapping[str, Tensor]) -> Tensor:
+        """The variances that draws gain in rows unlike the fitted ones, `(rows, columns)`."""
+        distances, usual, errors = expected.get(DISTANCES), self.usual_distance, self.linear_errors
+        variances = torch.zeros_like(next(iter(expected.values())))
+        unlike = variances + 1.0  # how much a row is unlike the fitted ones
+        if distances is not None and usual is not None and errors is not None:
+            farther = math.inf if self.slope_errors is None else FARTHER
+            variances = far_variances(distances, usual, errors, farther)
+            unlike = linear_share(distances, usual, torch.full_like(errors, FAR))
+        if self.slope_errors is None:
+            return variances
+        beyond = expected[FREE + "linear"] - expected["linear"]
+        return variances + (unlike * slope_deviations(beyond, self.slope_errors)).square()
+
+    def _beyond_fills(self, expected: Mapping[str, Tensor]) -> Tensor:
+        """How far linear predictions lie beyond what is filled, as far as they count."""
+        nothing = torch.zeros_like(next(iter(expected.values())))
+        distances, usual = expected.get(DISTANCES), self.usual_distance
+        near = distances is None or usual is None or self.trust is None
+        if self.following is None or (near and self.slope_errors is None):
+            return nothing
         linear = expected["linear"] + expected[BEYOND]
         cut = linear - self.within_widest_range(linear)
-        return draws + OVERSHOOT * levels * linear_share(distances, usual, self.trust) * cut
+        if distances is None or usual is None or self.trust is None:
+            return cut
+        return linear_share(distances, usual, self.trust) * cut
 
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
@@ -377,7 +415,8 @@ class Ensemble(CachedModule):
             draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
             noise = self.relation_levels(number, ids, seed)
             draws = self.with_relations(draws, values, observed, noise)
-            return draws, self.joint_means(values, observed, ids)
+            prediction = self.joint_means(values, observed, ids)
+            return self.within_limits(draws, prediction.means), prediction
         expected = self._means_by_kind(values, observed, ids, drawing=True)
         made = self.draws_made(number)
         draws = values.new_empty(made, *values.shape, dtype=torch.float64)
@@ -386,7 +425,8 @@ class Ensemble(CachedModule):
         prediction = self.predict(values, observed, expected)
         draws = self.finish_draws(draws, values, observed, expected, prediction)[:number]
         noise = self.relation_levels(number, ids, seed)
-        return self.with_relations(draws, values, observed, noise), prediction
+        draws = self.with_relations(draws, values, observed, noise)
+        return self.within_limits(draws, prediction.means), prediction
 
     def finish_draws(
         self,
@@ -397,15 +437,23 @@ class Ensemble(CachedModule):
         prediction: Prediction,
     ) -> Tensor:
         """Draws of parts, moved to what the ensemble predicts and kept within limits."""
-        draws = torch.where(observed, values, self.recentre(drawn, expected))
+        draws = torch.where(observed, values, self.recentre(drawn, expected, prediction.noise))
         draws = self.follow_means(draws, values, observed, expected, prediction.means)
-        return torch.where(observed, values, self.draws_within_limits(draws))
+        return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
 
-    def draws_within_limits(self, draws: Tensor) -> Tensor:
-        """Draws of cells within the open limits of their columns; files of earlier versions cut."""
+    def draws_within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+        """Draws of cells within the open limits of their columns, unless their means are beyond.
+
+        Files of earlier versions cut.
+        """
         if self.sharpness is None:
             return draws
-        return squeeze_into_limits(draws, self.open_limits.to(draws.device), self.reach)
+        limits = lift_passed(self.open_limits.to(draws.device), means)
+        return squeeze_into_limits(draws, limits, self.reach)
+
+    def within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+        """Draws of cells within all limits that cells with some means have."""
+        return draws
 
     @property
     def open_limits(self) -> Tensor:
@@ -464,8 +512,13 @@ class Ensemble(CachedModule):
         parts = [part.any(1) & ~part.all(1) for part in observed.split(widths, 1)]
         return torch.stack(parts).any(0)
 
-    def recentre(self, drawn: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them."""
+    def recentre(
+        self, drawn: Tensor, expected: Mapping[str, Tensor], noise: Tensor | None = None
+    ) -> Tensor:
+        """Move draws `(number, rows, columns)` of parts to the stacked means and scale them.
+
+        `noise` are further factors, `(rows, columns)`.
+        """
         shares, used = self.shares, corrected_share(self.weights)
         pooled = torch.zeros_like(drawn[0])
         for kind, share in zip(KINDS[:3], shares, strict=False):
@@ -477,7 +530,8 @@ class Ensemble(CachedModule):
         apart = drawn - pooled
         if self.sharpness is not None:
             deviations = mean_in_order(apart[:DEVIATION_DRAWS].square()).sqrt()
-            apart = apart * self._factors_of_draws(deviations)
+            factors = self._factors_of_draws(deviations)
+            apart = apart * (factors if noise is None else factors * noise)
         else:
             apart = self.spread * apart
         return self.stacked_means(expected) + apart
@@ -663,9 +717,11 @@ class FewRows:
                 rows = self.values, self.observed, ids
                 draws[own] = model.part_draws(part, *rows, len(own), seed, padded=False)
         asked = self.values, self.observed, self.expected
-        draws = model.finish_draws(draws, *asked, self.means())[:number]
+        prediction = self.means()
+        draws = model.finish_draws(draws, *asked, prediction)[:number]
         noise = model.relation_levels(number, ids, seed)
-        return model.with_relations(draws, self.values, self.observed, noise)
+        draws = model.with_relations(draws, self.values, self.observed, noise)
+        return model.within_limits(draws, prediction.means)
 
     def _member_draws(self, number: int, seed: int, ids: Tensor) -> Tensor:
         """Draws of every member, all at once, `(draws, members, columns)`."""

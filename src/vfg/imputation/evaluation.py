@@ -15,7 +15,7 @@ from vfg.inference.variables import central_levels
 from vfg.tables.categorical import CategoricalEncoding, category_indices
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask
 from vfg.tables.frames import Table, hide_cells
-from vfg.tables.numeric import NumericEncoding
+from vfg.tables.numeric import NumericEncoding, read_numbers
 
 HIDING = 0x48494445
 """Second word of the seed, so that hiding has a random stream of its own ("HIDE" in ASCII)."""
@@ -280,6 +280,8 @@ def _score(
     rows = np.flatnonzero(hidden & known[0])
     filled = [part.decode(section[rows]) for section in sections]
     truth = column.values[rows]
+    if isinstance(part, NumericEncoding):
+        truth = read_numbers(column, part.clock)[rows]  # dates may be text
     is_number = not isinstance(part, CategoricalEncoding)
     if is_number:
         centred = [_deviations(part, cells) for cells in (truth, *filled)]

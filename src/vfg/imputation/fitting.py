@@ -30,7 +30,13 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.constraints import Constraints, tightened_bounds
 from vfg.imputation.ensemble import Ensemble
-from vfg.imputation.extrapolation import fit_following, furthest_ends
+from vfg.imputation.extrapolation import (
+    LINE,
+    NEARLY_LINE,
+    fit_following,
+    followed_widths,
+    furthest_ends,
+)
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
@@ -47,7 +53,7 @@ from vfg.imputation.plan import (
     make_plan,
 )
 from vfg.imputation.progress import TRAINING, FitBar, limited_threads
-from vfg.imputation.relations import Relations, find_copies, find_relations
+from vfg.imputation.relations import EXACT, Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import (
@@ -64,7 +70,7 @@ from vfg.imputation.trees import HeldOutRows, TreeTable, Unseen, fit_weights, gr
 from vfg.inference import fit_calibration
 from vfg.model import VFG
 from vfg.tables.categorical import category_indices
-from vfg.tables.cells import Array, Label
+from vfg.tables.cells import Array, Label, Mask
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
 from vfg.tables.numeric import nearest_values
@@ -157,8 +163,22 @@ def _fit_parts(
     encoding = encoding.filling_values([columns[k] for k in parts.with_values])
     if parts.mechanism.reach is not None:
         ends, found = parts.mechanism.reach.numpy(), parts.mechanism.slopes is not None
-        encoding = encoding.reaching(columns, ends, turns_positive=found)
+        lines = None if parts.slope_errors is None else (parts.slope_errors <= LINE).numpy()
+        encoding = encoding.reaching(columns, ends, turns_positive=found, lines=lines)
+    if parts.slope_errors is not None:
+        lines = (parts.slope_errors <= NEARLY_LINE).all(0).numpy()
+        exact = _in_exact_relations(parts, len(columns))
+        encoding = encoding.seeing_further(columns, lines, exact)
     return encoding, columns, parts
+
+
+def _in_exact_relations(parts: Parts, columns: int) -> Mask:
+    """Which columns follow exactly from others, where these are known."""
+    known = parts.relations
+    if known is None:
+        return np.zeros(columns, dtype=bool)
+    coefficients = known.coefficients[known.noise == 0.0, :-1]
+    return (coefficients.abs() > EXACT).any(0).numpy()
 
 
 def read_labels(
@@ -230,7 +250,7 @@ def _fit_to_matrix(
         weights=weights,
     )
     stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
-    stacked.following = parts.following
+    stacked.following, stacked.slope_errors = parts.following, parts.slope_errors
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
     trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
     with resources.bar.part("trees", 2.0):
@@ -267,13 +287,18 @@ def _fit_linear_parts(
                 mechanism = fit_together(mechanism, values, observed, seed, weights)
         with bar.part("ranges", 0.5):
             reach = find_reach(linear, values, observed, mechanism, seed)
-            mechanism, following = replace(mechanism, reach=reach), None
+            mechanism = replace(mechanism, reach=reach)
+            following = uncertain = None
             if mechanism.slopes is None:
                 table = values, observed, unordered
-                following, widths = fit_following(linear, *table, weights, seed)
-                ends = furthest_ends(following, widths, observed_range(values, observed))
+                following, uncertain = fit_following(linear, *table, weights, seed)
+                widths, ends = followed_widths(uncertain), observed_range(values, observed)
+                ends = furthest_ends(following, widths, ends)
                 mechanism = replace(mechanism, reach=ends)
-    return Parts(linear=linear, relations=relations, following=following, mechanism=mechanism)
+    return Parts(
+        linear=linear, relations=relations, following=following, slope_errors=uncertain,
+        mechanism=mechanism,
+    )  # fmt: skip
 
 
 def _make_plan(
@@ -321,8 +346,7 @@ def _fit_second_stage(
         )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
-    complete = bool(observed.all())
-    parts.combination = calibrate_draws(parts, unseen, ordered, len(values), seed, complete)
+    parts.combination = calibrate_draws(parts, unseen, ordered, (values, observed), seed)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)

@@ -91,6 +91,18 @@ def squeeze_into_limits(draws: Tensor, limits: Tensor, reached: Tensor) -> Tenso
     return torch.where(draws > high, high - (high - highest) * (high - draws).exp(), draws)
 
 
+def lift_passed(limits: Tensor, means: Tensor) -> Tensor:
+    """Limits `(2, columns)` by cell, `(2, rows, columns)`: none where a mean lies beyond.
+
+    Example:
+        >>> limits = torch.tensor([[0.0], [torch.inf]])
+        >>> lift_passed(limits, torch.tensor([[-2.0], [3.0]]))[0].tolist()
+        [[-inf], [0.0]]
+    """
+    low = torch.where(means < limits[0], -torch.inf, limits[0])
+    return torch.stack([low, torch.where(means > limits[1], torch.inf, limits[1])])
+
+
 def levels_by_rank(draws: Tensor, known: Tensor) -> Tensor:
     """Standard Normal levels of draws `(number, ...)` by their ranks among known ones, sorted.
 

@@ -16,6 +16,7 @@ pseudo-rows of variance 1 keep wide tables regular.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,9 +60,11 @@ OUTER_LEVEL = 2.4
 """The outermost draw of 60 from a Normal model, in deviations."""
 EM_STEPS = 40
 """Iterations of EM before the first draw."""
-BURN_IN, THINNING = 40, 12
-"""Steps before the first draw, and between draws: with half of the information missing, parameters
-that are twelve steps apart are nearly independent."""
+BURN_IN, THINNING = (12, 40), (2, 12)
+"""Bounds of the steps before the first draw, and of those between draws."""
+CORRELATED = 0.02
+"""The greatest correlation of parameters of successive draws. That of successive steps is the share
+of the information that is missing."""
 PSEUDO_ROWS, NARROW = 0.5, 0.5
 """Pseudo-rows of variance 1 per tenth of a column and row, and columns per row below which there
 are still fewer of them: hardly any in long tables. With 40 % of five columns and 100 rows missing,
@@ -377,13 +380,30 @@ def _augment_data(
     incomplete = (~observed.all(1)).nonzero()[:, 0]
     known, gaps = values[incomplete], Gaps.of(observed[incomplete])
     current, table = estimate, values.clone()
+    burn_in, thinning = chain_lengths(observed)
     for step in itertools.count():
         levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
         given = current.given(known, gaps)
         table[incomplete] = given.means + given.noise(levels)
-        current = _draw_posterior(table, generator, often)
-        if step >= BURN_IN and (step - BURN_IN) % THINNING == 0:
-            yield _nearer(estimate, current, share)
+        current = draw_posterior(table, generator, often)
+        if step >= burn_in and (step - burn_in) % thinning == 0:
+            yield move_nearer(estimate, current, share)
+
+
+def chain_lengths(observed: Tensor) -> tuple[int, int]:
+    """Steps before the first draw and between draws, by the pair of columns that is known least.
+
+    Example:
+        >>> columns = torch.arange(100)[:, None] + torch.tensor([0, 50])
+        >>> [chain_lengths(columns % 100 >= count) for count in (0, 10, 25, 45)]
+        [(12, 2), (12, 3), (24, 6), (40, 12)]
+    """
+    seen = observed.double()
+    together = float((seen.mT @ seen).amin()) / max(len(seen), 1)
+    unknown = min(max(1.0 - together, 0.01), 0.99)
+    thinning = math.ceil(math.log(CORRELATED) / math.log(unknown))
+    thinning = min(max(thinning, THINNING[0]), THINNING[1])
+    return min(max(4 * thinning, BURN_IN[0]), BURN_IN[1]), thinning
 
 
 class FittedRows(NamedTuple):
@@ -438,7 +458,7 @@ class FittedRows(NamedTuple):
 class Posterior:
     """The posterior of the parameters given fitted rows, which keeps what it computed.
 
-    The draws of a seed go on where those before ended, so that further ones take twelve steps each.
+    The draws of a seed go on where those before ended, so that further ones take few steps each.
     """
 
     def __init__(self, fitted: FittedRows) -> None:
@@ -447,6 +467,7 @@ class Posterior:
         self._drawn: list[NormalModel] = []
         self._chain: Iterator[NormalModel] = iter(())
         self._departures: tuple[object, Departures] | None = None
+        self.curved: object = None  # a `CurvedPosterior`, False if no column is curved
         self._lock = threading.Lock()  # of the chain, which may be asked by several threads
 
     @cached_property
@@ -717,7 +738,7 @@ def _degrees_of_freedom(rows: float, columns: int) -> float:
     )
 
 
-def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
+def draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> NormalModel:
     """Mean and covariance drawn given complete rows, which count so often."""
     rows, size = float(often.sum()), table.shape[1]
     mean = often @ table / rows
@@ -739,6 +760,11 @@ def _draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) ->
     return NormalModel(mean + factor.mT @ noise / rows**0.5, covariance)
 
 
+def draw_chi_squared(freedom: Tensor, generator: torch.Generator) -> Tensor:
+    """Chi-squared variables of at least 2 degrees of freedom."""
+    return 2.0 * _gamma(0.5 * freedom, generator)
+
+
 def _gamma(shapes: Tensor, generator: torch.Generator) -> Tensor:
     """Gamma variables of shapes of at least 1, by Marsaglia and Tsang's rejections."""
     d = (shapes - 1.0 / 3.0).clamp(min=2.0 / 3.0)
@@ -753,7 +779,7 @@ def _gamma(shapes: Tensor, generator: torch.Generator) -> Tensor:
     return result
 
 
-def _nearer(estimate: NormalModel, draw: NormalModel, share: float) -> NormalModel:
+def move_nearer(estimate: NormalModel, draw: NormalModel, share: float) -> NormalModel:
     """A draw at a share of its distance from the estimate."""
     return NormalModel(
         torch.lerp(estimate.mean, draw.mean, share),

@@ -323,10 +323,10 @@ class RowMixture(CachedModule):
             for own, size in zip(labels.unbind(1), self.sizes, strict=True)
         ]
         hard, is_own = torch.cat(ones, dim=1), (labels >= 0).float()
-        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0].cpu()
+        votes, rows = hard.clone(), (labels < 0).any(1).nonzero()[:, 0]
         targets, known = torch.cat([hard, is_own], dim=1), self.doubts[rows] == 0.0
         lacks = is_own.repeat_interleave(torch.tensor(self.sizes).to(labels), dim=1) == 0.0
-        ids = torch.arange(len(rows))
+        ids = torch.arange(len(rows), device=rows.device)
         for tile in self._tiles(self.centres[rows].double(), known, ids, rows):
             at, passed = rows[tile.rows], self._shares_of_votes(tile, targets).float()
             votes[at] = torch.where(lacks[at], passed, votes[at])
@@ -382,8 +382,10 @@ class RowMixture(CachedModule):
                 there = places[is_component], own[rows][is_component]
                 logs[there] = -torch.inf
                 if self._has_copies:
-                    places_copied, own_copied = (x[self._is_copied[there[1]]] for x in there)
-                    alike = self._copied_rows[own_copied][:, None] == self._copied_rows
+                    is_copied, copied_rows = self._is_copied.to(logs.device), self._copied_rows
+                    copied_rows = copied_rows.to(logs.device)
+                    places_copied, own_copied = (x[is_copied[there[1]]] for x in there)
+                    alike = copied_rows[own_copied][:, None] == copied_rows
                     row, component = alike.nonzero().unbind(1)
                     logs[places_copied[row], component] = -torch.inf
             yield Tile(rows, places, logs.softmax(1))

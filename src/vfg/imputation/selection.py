@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vfg.imputation.parameter_draws import Gaps, NormalModel, fit_normal, pseudo_rows
+from vfg.imputation.parameter_draws import Gaps, NormalModel, fit_normal
 
 LOGISTIC = 1.702
 """Slope of the logistic function that is nearest to a probit."""
@@ -51,6 +51,10 @@ DAMPING = 0.7
 """How far sites move in a step, since all of a row move at once."""
 SETTLED = 1e-3
 """A change of slopes and means that ends EM."""
+PSEUDO_ROWS = 1.0
+"""Pseudo-rows of variance 1 per column. In tables of 351 rows and 24 columns with clipped cells,
+missing by their value, squared errors were 5 to 7 % smaller than with hardly any in four of five
+settings, and equal in one."""
 LARGEST = 1e6
 """The most of rows times squared columns that are fitted, which bounds the time."""
 ROWS_PER_COLUMN = 5.0
@@ -237,7 +241,7 @@ def _fit(
     rows, size = values.shape
     share = (~observed).double().mean(0).clamp(0.5 / rows, 1.0 - 0.5 / rows)
     found = Selection(fit_normal(values, observed), torch.special.ndtri(share), slopes)
-    sites, ridge = _Sites.start(Gaps.of(observed)), pseudo_rows(rows, size)
+    sites, ridge = _Sites.start(Gaps.of(observed)), PSEUDO_ROWS * size
     missing, infinity = (~observed).double(), torch.tensor(torch.inf, dtype=torch.float64)
     ends = torch.stack(
         [values.where(observed, infinity).amin(0), values.where(observed, -infinity).amax(0)]

@@ -237,6 +237,7 @@ class Stacking:
     usual_distance: Tensor | None = None  # of rows like the fitted ones
     linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
     widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
+    tree_widths: Tensor | None = None  # of draws by what trees find, (2, columns)
 
     def predict(self, held_out: HeldOutCells) -> Tensor:
         """Stacked means of the parts that did not see the held-out cells."""
@@ -266,6 +267,7 @@ class Parts:
     history: History | None = None
     relations: Relations | None = None
     following: Tensor | None = None  # of the linear model at the ends of ranges, (2, columns)
+    slope_errors: Tensor | None = None  # how uncertain that is, (2, columns)
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to

@@ -33,6 +33,7 @@ from vfg.imputation.conditionals import fit_family, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
+from vfg.imputation.limits import lift_passed
 from vfg.imputation.missing_cells import CHOOSING, MissingCells
 from vfg.imputation.missingness import Mechanism, describe_mechanism
 from vfg.imputation.mixtures import Mixture, fit_linear_further
@@ -129,7 +130,7 @@ class TableModel(Ensemble):
     cached = (
         *Ensemble.cached, "encoding", "unordered", "labels", "leaves", "graph", "variables",
         "_held", "_leaf_names", "category_sections", "priors", "limits", "open_limits",
-        "usual_range", "widest_range",
+        "usual_range", "widest_range", "has_soft_limits",
         "few_valued", "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
@@ -1012,7 +1013,7 @@ class TableModel(Ensemble):
             spread = self.deviations_with_relations(spread, observed)
             steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))[:, None, None]
             centre = self.with_relations(normal(values, observed), values, observed)
-            quantiles = centre + steps * spread
+            quantiles = self.within_limits(centre + steps * spread, prediction.means)
         else:
             quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
             predicted = []
@@ -1065,8 +1066,19 @@ class TableModel(Ensemble):
 
     @cached_property
     def limits(self) -> Tensor:
-        """The least and the greatest value that draws have, `(2, columns)`."""
-        return self._ends("least", "greatest")
+        """The least and the greatest value of draws, `(2, columns)`, if means are not beyond."""
+        return self._ends("drawn_least", "drawn_greatest")
+
+    @cached_property
+    def has_soft_limits(self) -> bool:
+        """Whether cells of some column may be expected beyond the limits of draws."""
+        return bool((self.limits != self._ends("least", "greatest")).any())
+
+    def within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
+        if not self.has_soft_limits:
+            return draws  # whose limits are those of decoding
+        low, high = lift_passed(self.limits.to(draws.device), means)
+        return draws.maximum(low).minimum(high)
 
     @cached_property
     def open_limits(self) -> Tensor:
@@ -1146,10 +1158,12 @@ class TableModel(Ensemble):
             **({} if self.drawing is None else {"drawing": True}),
             **({} if self.sharpness is None else {"sharpness": True}),
             **({} if self.widths is None else {"widths": True}),
+            **({} if self.tree_widths is None else {"tree_widths": True}),
             **({} if self.linear_errors is None else {"linear_errors": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.usual_distance is None else {"usual_distance": True}),
             **({} if self.following is None else {"following": True}),
+            **({} if self.slope_errors is None else {"slope_errors": True}),
             **({} if self.pooling is None else {"pooling": len(self.pooling)}),
             **({} if self.slopes is None else {"slopes": True}),
             **({} if self.selection is None else {"selection": True}),
@@ -1176,6 +1190,7 @@ class TableModel(Ensemble):
             relations=_empty_relations(description.get("relations", 0), len(columns)),
             combination=_empty_stacking(description, len(columns)),
             following=both_ends if "following" in description else None,
+            slope_errors=both_ends.clone() if "slope_errors" in description else None,
             mechanism=Mechanism(
                 slopes if description.get("slopes") else None,
                 selection=slopes.new_zeros(len(columns) + 3, len(columns))
@@ -1240,6 +1255,7 @@ def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
         "sharpness": (columns,),
         "pooling": (description.get("pooling", 0), 2),
         "widths": (2, columns),
+        "tree_widths": (2, columns),
         "trust": (columns,),
         "linear_errors": (columns,),
         "usual_distance": (),

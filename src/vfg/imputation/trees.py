@@ -133,6 +133,7 @@ class Votes(NamedTuple):
     means: Tensor  # of every entry, (rows, columns); 0 where there are no trees
     shares: Tensor  # of the categories of all columns, (rows, all categories)
     regressions: Tensor | None = None  # probabilities by regressions, alike
+    deviations: Tensor | None = None  # of the trees' means from each other, (rows, columns)
 
 
 class Unseen(NamedTuple):
@@ -259,7 +260,12 @@ class Forest(CachedModule):
         return torch.cat([own.softmax(1) for own in logits.split(self.sizes, dim=1)], dim=1)
 
     def votes(
-        self, filled: Tensor, wanted: Tensor | None = None, used: Mapping[int, Tensor] | None = None
+        self,
+        filled: Tensor,
+        wanted: Tensor | None = None,
+        used: Mapping[int, Tensor] | None = None,
+        *,
+        spread: bool = False,
     ) -> Votes:
         """What the trees predict for rows whose missing entries are filled, `(rows, columns)`.
 
@@ -267,9 +273,11 @@ class Forest(CachedModule):
             filled: the rows.
             wanted: which entries are needed; None for all. Others may be 0.
             used: which trees may predict which rows, `(rows, trees)`, by target; None for all.
+            spread: whether deviations of trees from each other are computed.
         """
         features = (filled.double() @ self.slopes + self.offsets).float()
         means = torch.zeros_like(filled, dtype=torch.float64)
+        deviations = torch.zeros_like(means) if spread else None
         numbers = torch.tensor(self.numbers, dtype=torch.long, device=filled.device)
         needed = means == 0.0 if wanted is None else wanted
         by_number = [] if used is None else [used[k] for k in range(len(numbers))]
@@ -279,7 +287,12 @@ class Forest(CachedModule):
             target, row = pairs.unbind(1)
             first = self._reach_leaves(features, row, target)
             weights = None if shown is None else shown[target, row]
-            means[row, numbers[target]] = _average(self.output[first], weights)
+            outputs = self.output[first]
+            mean = _average(outputs, weights)
+            means[row, numbers[target]] = mean
+            if deviations is not None:
+                apart = (outputs.double() - mean[:, None]).square()
+                deviations[row, numbers[target]] = _average(apart, weights).sqrt()
         shares = [means.new_zeros(len(filled), size) for size in self.sizes]
         for target, place in enumerate(self.categories, len(numbers)):
             for rows in torch.arange(len(filled)).split(max(1, ENTRIES // self.trees)):
@@ -290,7 +303,7 @@ class Forest(CachedModule):
                 shares[place][rows] = self._class_shares(first, self.sizes[place], weights)
         every = torch.cat([means[:, :0], *shares], dim=1)
         regressions = None if self.regressions is None else self.regress(filled, self.regressions)
-        return Votes(means + every @ self.levels, every, regressions)
+        return Votes(means + every @ self.levels, every, regressions, deviations)
 
     def _reach_leaves(self, features: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         """Places of the first outputs of the leaves that rows reach, `(pairs, trees)`.

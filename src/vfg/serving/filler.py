@@ -13,6 +13,7 @@ from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
 from vfg.imputation.ensemble import DISTANCES, VOTES
 from vfg.imputation.extrapolation import beyond_range, linear_share
+from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.row_mixture import MOST_DEVIATIONS, NOISE, RowMeans, RowMixture
@@ -345,6 +346,7 @@ class Filler(nn.Module):
         self.register_buffer("unordered", model.unordered)
         self.register_buffer("usual_range", model.usual_range)
         self.register_buffer("widest_range", model.widest_range)
+        self.register_buffer("limits", model.limits if model.has_soft_limits else None)
         self._set_values(model)
         self._set_categories(model, kinds)
 
@@ -438,6 +440,10 @@ class Filler(nn.Module):
         if not self.has_intervals:
             return (filled,)
         low, high = self._ends(values, observed, linear, posterior, shift)
+        limits = cast("Tensor | None", self.limits)
+        if limits is not None:
+            least, greatest = lift_passed(limits, means)
+            low, high = (end.maximum(least).minimum(greatest) for end in (low, high))
         wider = low.minimum(estimates), high.maximum(estimates)
         ends = [self.at_any_values.outer(end, observed, side) for side, end in enumerate(wider)]
         return filled, *(self.decoder(cells, end, codes) for end in ends)

@@ -24,9 +24,14 @@ CAUTION = 10.0
 """Cells besides the first at which a category's own mean counts as much as the overall one."""
 SPREAD = 0.01
 """Size of the fixed spread of code points, next to the largest differences between categories."""
-FOLDS = 10
+FOLDS = 3
 """Folds for the code points of the rows that a model is fitted to; categories with fewer rows leave
-out one row at a time."""
+out one row at a time. With ten, small categories did so: the mean without a row tells what is in
+it, held-out cells were predicted too well, and sets of the level 90 % held 79 % of the cells of
+random tables of 120 rows with a column of twelve categories. With three they hold 89 % and its log
+score is 4 % lower (2 folds: 89 % and 4 %); see `test_sets_of_small_tables_hold_the_level`. In 12
+fits of seven tables for tuning, three next to ten have 0.993 of the log score, 1.015 of the error
+rate and 0.988 of the squared error."""
 UNKNOWN = 0.1
 """Size of the random part of the point of a category that was seen once, in deviations: the
 smallest tried with which intervals of pure noise hold what they should."""
@@ -226,8 +231,8 @@ def cross_fitted_codes(
     """The code points of rows, each from the means of other rows than its own, `(8, rows)`.
 
     A point that is computed from a row's own cells tells a model what is in them, and the more so
-    the fewer rows a category has. So the rows of a category are dealt into ten folds, and those of
-    a fold have the point that the others give. For `members` and `rest` see `joint_codes`.
+    the fewer rows a category has. So the rows of a category are dealt into folds, and those of a
+    fold have the point that the others give. For `members` and `rest` see `joint_codes`.
     """
     section = place_codes(codes, members)[0].copy()
     means = _means_of(members, len(counts), rest, weights)

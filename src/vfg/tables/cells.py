@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -62,6 +65,14 @@ DAY_OR_MONTH = (
 )
 PADDING = " \t"
 """What is ignored around numbers and dates in text, as pyarrow's CSV reader does."""
+MISSING_MARKS = {
+    "", "-", "--", "?", ".", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "none", "null", "missing",
+    "unknown",
+}  # fmt: skip
+"""What stands for a missing value among numbers and dates, in lower case."""
+NEARLY_ALL, MOST = 0.9, 0.5
+"""The share of the cells of text that are dates in a column of dates, where this is inferred, and
+where it was so in fitting. Cells that stand for missing values do not count."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,10 @@ def read_cells(label: Label, cells: Array, marker: Any) -> Column:
     gone = absent_cells(cells)
     # The missing value of pandas cannot be compared with a marker.
     missing = gone | marked_cells(np.where(gone, np.array(None), cells), marker)
+    marks = _marks_among_numbers(cells[~missing].tolist())
+    if marks:
+        warn_of_unreadable(label, marks, int((~missing).sum()), "numbers")
+        missing[~missing] = [isinstance(cell, str) for cell in cells[~missing].tolist()]
     observed = cells[~missing]
     storage = _shared_storage(label, observed.tolist())
     converted = _convert(storage, observed)
@@ -154,6 +169,56 @@ def _shared_storage(label: Label, cells: list[Any]) -> Storage:
     raise TypeError(
         f"every cell given as argument must be a string, a number, a boolean or a date without "
         f"time zone, and of one kind in a column, but column {label!r} holds {names}; convert it"
+    )
+
+
+def is_missing_mark(cell: Any) -> bool:
+    """Whether a cell is a text that stands for a missing value among numbers and dates.
+
+    Example:
+        >>> is_missing_mark("N/A"), is_missing_mark(" - "), is_missing_mark("-1")
+        (True, True, False)
+    """
+    return isinstance(cell, str) and cell.strip().lower() in MISSING_MARKS
+
+
+def is_plain_number(cell: Any) -> bool:
+    """Whether a cell is a text that Python reads as a finite number."""
+    try:
+        return isinstance(cell, str) and math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def looks_like_number(cell: Any) -> bool:
+    """Whether a cell is a text that people read as a number; codes with leading zeros are none.
+
+    Example:
+        >>> [looks_like_number(text) for text in ("-1.5e3", "1,234", "12 %", "$5", "5,5", "007")]
+        [True, True, True, True, True, False]
+    """
+    if not isinstance(cell, str) or re.match("[+-]?0[0-9]", cell.strip()):
+        return False
+    return is_plain_number(re.sub("[$€£%, ]", "", cell))
+
+
+def _marks_among_numbers(cells: list[Any]) -> list[str]:
+    """The texts in a column of numbers, if all of them stand for missing values; else none."""
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    if not 0 < len(texts) < len(cells) or not all(map(is_missing_mark, texts)):
+        return []
+    rest = [cell for cell in cells if not isinstance(cell, str)]
+    numbers = all(isinstance(cell, Real | Decimal) for cell in rest)
+    return texts if numbers and not any(isinstance(cell, bool) for cell in rest) else []
+
+
+def warn_of_unreadable(label: Label, wrong: Sequence[Any], cells: int, kind: str) -> None:
+    """Warn of cells that are none of the numbers or dates that a column holds."""
+    count = "counts" if len(wrong) == 1 else "count"
+    warnings.warn(
+        f"column {label!r} holds {kind}, but {len(wrong)} of {cells} cells, such as {wrong[0]!r}, "
+        f"cannot be read as such and {count} as missing; correct them, or mark them as missing",
+        stacklevel=2,
     )
 
 
@@ -201,9 +266,68 @@ def find_layouts(cells: Iterable[Any]) -> list[str]:
     """
     texts = list(cells)
     # Most columns of text fail at their first cell.
-    if not texts or not re.match(r"\s*[0-9]+[./:-]", str(texts[0])):
+    if not texts or not _begins_like_date(texts[0]):
         return []
     return [name for name in ("iso", *LAYOUTS) if _read_moments(texts, name) is not None]
+
+
+def find_common_layouts(
+    cells: Iterable[Any], template: str | None = None
+) -> tuple[list[str], set[Any]]:
+    """The layouts in which nearly all cells are dates, and the cells that are none.
+
+    Cells that stand for missing values are none of either. With the template of a fitted column
+    its layout is preferred, and most cells suffice.
+
+    Example:
+        >>> find_common_layouts(["2020-01-02", "2020-01-03", "n/a"])
+        (['iso'], {'n/a'})
+        >>> find_common_layouts(["2020-01-02", "2020-01-03", "soon"])
+        ([], set())
+    """
+    counts = Counter(cells)
+    layouts, known = find_layouts(counts), layout_of(template) if template is not None else None
+    if layouts:
+        return ([known] if known in layouts else layouts), set()
+    marks = {cell for cell in counts if is_missing_mark(cell)}
+    rest = {cell: count for cell, count in counts.items() if cell not in marks}
+    if known is not None and not rest:
+        return [known], marks
+    # Most columns of text fail at their first cells.
+    first = list(rest)[:20]
+    if 2 * sum(_begins_like_date(cell) for cell in first) <= len(first):
+        return [], set()
+    most = (1.0 - (NEARLY_ALL if known is None else MOST)) * sum(rest.values())
+    found = {}
+    for name in ("iso", *LAYOUTS):
+        wrong = {cell for cell in rest if _read_moments([cell], name) is None}
+        right = [cell for cell in rest if cell not in wrong]
+        if sum(rest[cell] for cell in wrong) <= most and _read_moments(right, name) is not None:
+            found[name] = wrong
+    if known in found:
+        found = {known: found[known]}
+    return list(found), marks.union(*found.values()) if found else set()
+
+
+def _begins_like_date(cell: Any) -> bool:
+    return bool(re.match(r"\s*[0-9]+[./:-]", str(cell)))
+
+
+def hide_unreadable(column: Column, template: str | None = None) -> Column:
+    """A text column of dates, where cells that are no dates count as missing, with a warning.
+
+    Other columns, and those in which most cells are no dates, are as they are.
+    """
+    if column.storage != "text" or column.missing.all():
+        return column
+    cells = column.observed.tolist()
+    layouts, wrong = find_common_layouts(cells, template)
+    if len(layouts) != 1 or not wrong:
+        return column
+    warn_of_unreadable(column.label, [c for c in cells if c in wrong], len(cells), "dates")
+    missing = column.missing.copy()
+    missing[~missing] = [cell in wrong for cell in cells]
+    return replace(column, missing=missing)
 
 
 def _read_moments(texts: Sequence[Any], layout: str) -> Array | None:

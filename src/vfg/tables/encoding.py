@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -154,6 +154,7 @@ class Encoding:
         if not isinstance(schema, Schema):
             schema = Schema.infer(opened, schema, missing_values=missing_values)
         schema.check(opened.labels)
+        opened.hide_unreadable(schema.dates(list(schema)))
         columns = _relabel(opened.columns(), schema)
         schema = schema.resolve(columns)
         parts = [_fit_column(schema[column.label], column, weights) for column in columns]
@@ -270,21 +271,48 @@ class Encoding:
         return Encoding(self.schema, parts, self.missing_values, self.frame)
 
     def reaching(
-        self, columns: Sequence[int], ends: Array, *, turns_positive: bool = False
+        self,
+        columns: Sequence[int],
+        ends: Array,
+        *,
+        turns_positive: bool = False,
+        lines: Mask | None = None,
     ) -> Encoding:
         """The same encoding, where numbers are filled up to standardised ends `(2, columns)`.
 
-        The columns are those of the matrix; ends that are nan change nothing. `turns_positive` is
-        that of `NumericEncoding.reaching`.
+        The columns are those of the matrix; ends that are nan change nothing. `turns_positive` and
+        `lines`, `(2, columns)`, are those of `NumericEncoding.reaching`.
         """
-        known = {column: (low, high) for column, low, high in zip(columns, *ends, strict=True)}
+
+        def reach(label: Label, part: NumericEncoding, at: int) -> NumericEncoding:
+            low, high = map(float, ends[:, at])
+            own = None if lines is None else (bool(lines[0, at]), bool(lines[1, at]))
+            return part.reaching(self.schema[label], low, high, turns_positive, own)
+
+        return self._with_numbers(columns, reach)
+
+    def seeing_further(self, columns: Sequence[int], lines: Mask, exact: Mask) -> Encoding:
+        """The same encoding, which sees further; see `NumericEncoding.seeing_further`.
+
+        `lines` and `exact` are those of the columns of the matrix.
+        """
+
+        def see(label: Label, part: NumericEncoding, at: int) -> NumericEncoding:
+            which = {"line": bool(lines[at]), "exact": bool(exact[at])}
+            return part.seeing_further(self.schema[label], **which)
+
+        return self._with_numbers(columns, see)
+
+    def _with_numbers(
+        self,
+        columns: Sequence[int],
+        change: Callable[[Label, NumericEncoding, int], NumericEncoding],
+    ) -> Encoding:
+        """The same encoding with changed columns of numbers, by their places among `columns`."""
+        place = {column: at for at, column in enumerate(columns)}
         parts = [
-            part.reaching(
-                self.schema[label],
-                *known[self.sections[label].start],
-                turns_positive=turns_positive,
-            )
-            if isinstance(part, NumericEncoding) and self.sections[label].start in known
+            change(label, part, place[self.sections[label].start])
+            if isinstance(part, NumericEncoding) and self.sections[label].start in place
             else part
             for label, part in self.parts.items()
         ]
@@ -385,6 +413,13 @@ class Encoding:
     def _open(self, table: Any) -> Table:
         opened = open_table(table, self.missing_values)
         self.schema.check(opened.labels)
+        opened.hide_unreadable(
+            {
+                place: part.clock.template
+                for place, part in enumerate(self.parts.values())
+                if isinstance(part, NumericEncoding) and part.clock is not None
+            }
+        )
         return opened
 
 

@@ -24,6 +24,7 @@ from vfg.tables.cells import (
     as_objects,
     can_hold,
     cast,
+    hide_unreadable,
     is_absent,
     marked_cells,
     read_cells,
@@ -62,6 +63,18 @@ class Table(ABC):
         if position not in self._columns:
             self._columns[position] = self._read(position)
         return self._columns[position]
+
+    def hide_unreadable(self, templates: Mapping[int, str | None]) -> None:
+        """Count cells of text columns of dates that are no dates as missing, with a warning.
+
+        The templates of dates, by position, are those of fitting, or None.
+        """
+        for position, template in templates.items():
+            column = self.column(position)
+            readable = hide_unreadable(column, template)
+            if readable is not column:
+                self._columns[position] = readable
+                self.__dict__.pop("missing", None)
 
     @abstractmethod
     def _read(self, position: int) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,6 +31,9 @@ CROWD, CROWDED = 5, 0.1
 deviations: the six greatest of 500 uniform numbers lie within 0.04, of Normal ones within 0.7."""
 BEYOND_REACH = 2.0
 """Deviations beyond the reach of filled cells at which draws, and what relations give, end."""
+FAR_EVIDENCE, EXACT_EVIDENCE = 100.0, 1e6
+"""The same of evidence about lines, and of columns that have exact relations. A line that ten
+deviations end would be filled far from the truth beyond them, with a narrow interval."""
 SAME = 1e-9
 """Deviations within which a number counts as a value of a few-valued column."""
 DECIMALS = range(-6, 7)
@@ -143,6 +146,8 @@ class NumericEncoding(ColumnEncoding):
 
     Cells are filled up to the reach where most are missing by their value and expected beyond the
     observed range, and in rows unlike the fitted ones if cells follow the linear model at its end.
+    Cells of a line may turn negative or positive there, and those that follow from other columns
+    have no ends; draws of other cells then end at `usual_least` and `usual_greatest`.
 
     A few-valued column has `values`, those that occur; `fills_values` says whether its cells are
     filled with these, rather than with means.
@@ -169,6 +174,8 @@ class NumericEncoding(ColumnEncoding):
     fills_values: bool = False
     low_reach: float | None = None
     high_reach: float | None = None
+    usual_least: float | None = None
+    usual_greatest: float | None = None
 
     @classmethod
     def fit(
@@ -204,6 +211,16 @@ class NumericEncoding(ColumnEncoding):
     @property
     def constant(self) -> bool:
         return not self.empty and self.lowest == self.highest
+
+    @property
+    def drawn_least(self) -> float | None:
+        """The least value of draws, but for cells that are expected below it."""
+        return self.least if self.usual_least is None else self.usual_least
+
+    @property
+    def drawn_greatest(self) -> float | None:
+        """The greatest value of draws, but for cells that are expected above it."""
+        return self.greatest if self.usual_greatest is None else self.usual_greatest
 
     def encode(self, column: Column) -> tuple[Array, Mask]:
         shape = (1, len(column.missing))
@@ -253,31 +270,69 @@ class NumericEncoding(ColumnEncoding):
         return np.clip(numbers, low, np.inf if self.greatest is None else self.greatest)
 
     def reaching(
-        self, spec: Any, low: float, high: float, turns_positive: bool = False
+        self,
+        spec: Any,
+        low: float,
+        high: float,
+        turns_positive: bool = False,
+        lines: tuple[bool, bool] | None = None,
     ) -> NumericEncoding:
         """The same encoding, filled up to standardised ends beyond the observed range.
 
         Ends that are nan change nothing, nor do those that pass bounds. Cells of one sign keep it,
         negative ones unless they may turn positive: few quantities end at 0 from below. Draws that
         end near the observed range end further out; others have no end.
+
+        `lines` says that cells follow their linear prediction up to the ends, and at which ends
+        they do so as a line does. Draws end there at a sign alone, which lines may change.
         """
         if self.empty or self.constant or self.values is not None:
             return self
-        least, greatest = _bounds(spec, self.clock)
-        low, high = (end * self.deviation + self.centre for end in (low, high))
-        beyond, has_sign = BEYOND_REACH * self.deviation, self.clock is None
-        lowest = 0.0 if has_sign and self.lowest >= 0.0 else -np.inf
-        highest = 0.0 if has_sign and self.highest <= 0.0 and not turns_positive else np.inf
-        changes: dict[str, float] = {}
-        if least is None and low < self.lowest:
-            changes["low_reach"] = max(lowest, low)
-            if self.least is not None:
-                changes["least"] = max(lowest, low - beyond)
-        if greatest is None and high > self.highest:
-            changes["high_reach"] = min(highest, high)
-            if self.greatest is not None:
-                changes["greatest"] = min(highest, high + beyond)
+        bounds = _bounds(spec, self.clock)
+        ends = [end * self.deviation + self.centre for end in (low, high)]
+        is_positive = self.clock is None and self.lowest >= 0.0
+        is_negative = self.clock is None and self.highest <= 0.0 and not turns_positive
+        changes: dict[str, float | None] = {}
+        if bounds[0] is None and ends[0] < self.lowest:
+            changes |= self._reaching(0, ends[0], is_positive, lines)
+        if bounds[1] is None and ends[1] > self.highest:
+            changes |= self._reaching(1, ends[1], is_negative, lines)
         return replace(self, **changes) if changes else self  # type: ignore[arg-type]
+
+    def _reaching(
+        self, side: int, end: float, has_sign: bool, lines: tuple[bool, bool] | None
+    ) -> dict[str, float | None]:
+        """The fields that change if cells are filled up to the end of a side."""
+        reach, limit = (("low_reach", "least"), ("high_reach", "greatest"))[side]
+        passes_sign = has_sign and (end < 0.0 if side == 0 else end > 0.0)
+        if getattr(self, limit) is None:
+            return {reach: end}
+        if lines is None:
+            far = end + (-1.0, 1.0)[side] * BEYOND_REACH * self.deviation
+            passes = has_sign and (far < 0.0 if side == 0 else far > 0.0)
+            return {reach: 0.0 if passes_sign else end, limit: 0.0 if passes else far}
+        if lines[side]:
+            return {reach: end, limit: None, f"usual_{limit}": 0.0 if has_sign else None}
+        return {reach: 0.0 if passes_sign else end, limit: 0.0 if has_sign else None}
+
+    def seeing_further(self, spec: Any, *, line: bool, exact: bool) -> NumericEncoding:
+        """The same encoding, which sees evidence about a `line` further out than cells were fitted.
+
+        Columns with far outliers stay as they are. Cells of `exact` columns, which follow from
+        others, have no ends but bounds.
+        """
+        if self.empty or self.constant or self.values is not None:
+            return self
+        outermost = np.abs(self.standardise(np.array([self.lowest, self.highest]))).max()
+        changes: dict[str, Any] = {}
+        if outermost <= self.furthest and (line or exact):
+            changes["furthest"] = max(self.furthest, EXACT_EVIDENCE if exact else FAR_EVIDENCE)
+        bounds = _bounds(spec, self.clock)
+        if exact and bounds[0] is None and self.least is not None:
+            changes |= {"least": None, "usual_least": self.drawn_least}
+        if exact and bounds[1] is None and self.greatest is not None:
+            changes |= {"greatest": None, "usual_greatest": self.drawn_greatest}
+        return replace(self, **changes) if changes else self
 
     def rounding_few(self) -> NumericEncoding:
         """The same encoding, whose cells are filled with whole numbers if it has few, all whole."""
@@ -294,11 +349,13 @@ class NumericEncoding(ColumnEncoding):
         low, high = _bounds(spec, self.clock)
         changes: dict[str, Any] = {"lowest": float(lowest), "highest": float(highest)}
         if low is None:
-            least = None if self.least is None else min(self.least, float(lowest))
-            changes |= {"floor": float(lowest), "least": least}
+            ends = ("least", "usual_least")
+            changes |= {end: _further(min, getattr(self, end), float(lowest)) for end in ends}
+            changes["floor"] = float(lowest)
         if high is None:
-            greatest = None if self.greatest is None else max(self.greatest, float(highest))
-            changes |= {"ceiling": float(highest), "greatest": greatest}
+            ends = ("greatest", "usual_greatest")
+            changes |= {end: _further(max, getattr(self, end), float(highest)) for end in ends}
+            changes["ceiling"] = float(highest)
         decimals = self.decimals
         stays = self.values is not None and decimals == 0 and bool((numbers % 1.0 == 0.0).all())
         if decimals is not None and not (stays or isinstance(spec, Whole)):
@@ -314,7 +371,7 @@ class NumericEncoding(ColumnEncoding):
                 del fields["clock"][key]  # as in files of earlier versions
         if self.values is None:
             del fields["values"], fields["fills_values"]  # likewise
-        for end in ("low_reach", "high_reach"):
+        for end in ("low_reach", "high_reach", "usual_least", "usual_greatest"):
             if fields[end] is None:
                 del fields[end]  # likewise
         return fields
@@ -437,6 +494,12 @@ def _ends(
         limit = side * min(0.0, side * limit) if has_sign else limit
         ends.append(limit if math.isfinite(limit) else None)
     return ends[0], ends[1]
+
+
+def _further(
+    outermost: Callable[[float, float], float], end: float | None, other: float
+) -> float | None:
+    return None if end is None else outermost(end, other)
 
 
 def _bounds(

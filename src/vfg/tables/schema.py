@@ -14,11 +14,15 @@ import numpy as np
 
 from vfg.tables.cells import (
     DAY_OR_MONTH,
+    NEARLY_ALL,
     Array,
     Column,
     Label,
     as_objects,
-    find_layouts,
+    find_common_layouts,
+    is_missing_mark,
+    is_plain_number,
+    looks_like_number,
     parse_moments,
 )
 from vfg.tables.frames import open_table, quote
@@ -331,10 +335,13 @@ class Schema(Mapping[Label, ColumnSpec]):
     - strings, and strings mixed with numbers, are categorical, but identifiers if there are more
       than nine and nearly all differ;
     - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
-    - dates, times and durations are dates, and so are strings that are all dates or times written
-      alike, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or durations
-      such as `01:30:00`. Where no day above 12 tells days from months they are strings;
-    - Python objects are what all cells of the column are, and empty if no cell is observed.
+    - dates, times and durations are dates, and so are strings if nine of ten are dates or times
+      written alike, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or
+      durations such as `01:30:00`. The others count as missing, with a warning. Where no day above
+      12 tells days from months they are strings;
+    - Python objects are what all cells of the column are, and empty if no cell is observed. Among
+      numbers, strings such as `n/a` and `-` count as missing, with a warning. Numbers that are
+      strings stay strings; a warning says so where they have signs, decimals or marks.
 
     Args:
         columns: labels and kinds.
@@ -383,11 +390,17 @@ class Schema(Mapping[Label, ColumnSpec]):
         columns = opened.columns()
         known = dict(given or {})
         inferred = {c.label: _infer(c, discrete) for c in columns if c.label not in known}
-        return cls(inferred | known).resolve(columns)
+        schema = cls(inferred | known)
+        opened.hide_unreadable(schema.dates(opened.labels))
+        return schema.resolve(opened.columns())
 
     def resolve(self, columns: Sequence[Column]) -> Schema:
         """The same schema with the categories that were left open, checked against a table."""
         return Schema({column.label: _resolve(self[column.label], column) for column in columns})
+
+    def dates(self, labels: Sequence[Label]) -> dict[int, None]:
+        """The positions of the columns of dates, as `Table.hide_unreadable` takes them."""
+        return {k: None for k, label in enumerate(labels) if isinstance(self[label], Date)}
 
     def bounded(self, bounds: Mapping[Any, Bounds | Moments]) -> Schema:
         """The same schema with other bounds for some columns.
@@ -477,7 +490,7 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
     kind, cells = FITTING[column.storage][0], column.observed
     if kind is Categorical:
         different = dict.fromkeys(cells.tolist())
-        layouts = find_layouts(different) if column.storage == "text" else []
+        layouts = find_common_layouts(cells.tolist())[0] if column.storage == "text" else []
         if len(layouts) == 1:
             return Date()
         if layouts:
@@ -485,7 +498,10 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
                 f"the text column {column.label!r} looks like dates, but {DAY_OR_MONTH}",
                 stacklevel=2,
             )
-        return Identifier() if are_identifiers(len(different), len(cells)) else kind()
+        spec = Identifier() if are_identifiers(len(different), len(cells)) else kind()
+        if column.storage == "text" and len(different) > MOST_SIMPLEX:
+            _warn_of_numbers(column.label, list(different), spec.name)
+        return spec
     if column.storage != "float" or not discrete or not len(cells):
         return kind()
     # Most columns have many values among the first cells, which are sorted faster than all.
@@ -495,6 +511,23 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
         return FewValued()
     small = len(values) > 1 and bool((np.abs(cells) < LARGEST_WHOLE).all())
     return Whole() if small and bool((cells == np.rint(cells)).all()) else kind()
+
+
+def _warn_of_numbers(label: Label, texts: Sequence[Any], kind: str) -> None:
+    """Warn of texts that look like numbers, unless all are plain digits, as names may be."""
+    if not any(looks_like_number(text) for text in texts[:20]):
+        return
+    numbers = [text for text in texts if looks_like_number(text)]
+    others = [text for text in texts if not is_missing_mark(text)]
+    odd = [text for text in texts if not str(text).isdigit()]
+    if odd and len(numbers) >= NEARLY_ALL * len(others):
+        example = next((text for text in odd if not is_plain_number(text)), odd[0])
+        warnings.warn(
+            f"the text column {label!r} looks like numbers, with cells such as {example!r}, but is "
+            f"{kind}; convert it, as by pandas.to_numeric(..., errors='coerce') without signs such "
+            "as '%', or give its kind in the schema to avoid this warning",
+            stacklevel=2,
+        )
 
 
 def are_identifiers(different: int, cells: int) -> bool:

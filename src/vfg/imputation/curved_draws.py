@@ -1,0 +1,627 @@
+r"""Draws of cells and parameters for tables whose columns follow others in curves.
+
+A Normal model has straight relations alone, and draws of an ensemble scatter about curves that are
+too flat, since cells on both sides of them are missing. Here some columns, the curved ones, are
+regressions on those before them,
+
+$$z_c = \beta_0 + \sum_{j < c} \beta_j z_j + \sum_k \gamma_k\, t_k(z) + \sigma_c \varepsilon,$$
+
+with products, squares and hinges $\max(z_j - q, 0)$ as terms $t_k$; all other columns are jointly
+Normal. Terms are found at cells that are observed, one after the other, as long as their log Bayes
+factors are large. Data augmentation alternates between drawing the parameters given completed rows,
+each regression from the posterior of least squares, and drawing missing cells one column at a time.
+A cell has the density that the columns before it give, times the likelihood of the curved columns
+after it. If it is in terms of those, it is drawn on a grid: x given y = x² has two modes. A curved
+column that is missing says nothing about those before it, and is left out there, so that draws of
+single curves are exact. With no curved column this would be the Normal model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vfg.imputation.limits import keep_within_limits
+from vfg.imputation.parameter_draws import (
+    OUTER_LEVEL,
+    CategoryDraw,
+    FittedRows,
+    NormalModel,
+    chain_lengths,
+    draw_categories,
+    draw_chi_squared,
+    draw_posterior,
+    move_nearer,
+)
+
+LEAST_EVIDENCE = 6.0
+"""Log Bayes factor that a term must have, beside the logarithm of the number of candidates."""
+LEAST_SHARE = 0.03
+"""The share of the variance that is left that a first term must explain."""
+MOST_TERMS = 6
+"""Terms of a column, at most."""
+FEWEST_ROWS = 60
+"""Rows with the cells of a term below which it is not tried."""
+KNOTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Quantiles of a column at which hinges bend."""
+HINGE_COST = 3.0
+"""Log Bayes factor by which a hinge must be better than a square, since its knot is chosen."""
+PRODUCTS = 12
+"""Columns of numbers up to which products of two of them are candidates."""
+TRIMMED = 0.99
+"""The quantile of the size of a term up to which it must explain something, too: a few outlying
+cells look like a curve."""
+GRID, FINE_GRID = 96, 288
+"""Points of the grid of a cell, and if a curved column follows it closely."""
+CLOSE = 0.2
+"""The deviation of a curved column about its curve below which the grid is fine."""
+HEAVIEST = 10.0
+"""The kurtosis up to which columns are drawn with Normal noise, and noise about curves is taken for
+that: with heavier tails, draws would lose the shape that those of an ensemble have. Exponential
+variables have 9, lognormal ones 20 and more."""
+UNEVEN = 0.4
+"""The correlation of its size with what is predicted up to which it does."""
+MARGIN = 0.25
+"""Deviations beyond the observed range at which grids end."""
+SHAPE_BOUND = 3.0
+"""Bound of the logarithm of the density of a column relative to a Normal one."""
+SWEEPS = 6
+"""How often every missing cell of a row is drawn, with given parameters."""
+
+
+class Term(NamedTuple):
+    """The product of two columns or of one with itself, or a hinge of a column at a knot."""
+
+    column: int
+    other: int
+    knot: float | None = None
+
+    def has(self, column: int) -> bool:
+        return column in (self.column, self.other)
+
+    def of(self, table: Tensor) -> Tensor:
+        """Its values, `(rows,)`."""
+        if self.knot is not None:
+            return (table[:, self.column] - self.knot).clamp(min=0.0)
+        return table[:, self.column] * table[:, self.other]
+
+    def along(self, column: int, points: Tensor, table: Tensor) -> Tensor:
+        """Its values if a column had those of some points, `(rows or 1, points)`."""
+        if self.knot is not None:
+            return (points - self.knot).clamp(min=0.0)[None]
+        if self.column == self.other:
+            return points.square()[None]
+        partner = self.other if self.column == column else self.column
+        return table[:, partner, None] * points
+
+
+class Curve(NamedTuple):
+    """A curved column, the columns before it, and its terms."""
+
+    column: int
+    inputs: tuple[int, ...]
+    terms: tuple[Term, ...]
+
+    def design(self, table: Tensor) -> Tensor:
+        parts = [torch.ones_like(table[:, :1]), table[:, list(self.inputs)]]
+        return torch.cat([*parts, *(term.of(table)[:, None] for term in self.terms)], dim=1)
+
+    def bends(self, column: int) -> bool:
+        return any(term.has(column) for term in self.terms)
+
+
+class Marginal(NamedTuple):
+    """The points of the grid of a column, and the log density there beside that of a Normal."""
+
+    points: Tensor
+    shape: Tensor
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curved columns in order, all other columns, and grids of those that are in terms."""
+
+    plain: tuple[int, ...]
+    curved: tuple[Curve, ...]
+    grids: dict[int, Marginal]
+
+    def after(self, column: int) -> list[int]:
+        """Places of the curved columns that have a column among their inputs."""
+        return [k for k, one in enumerate(self.curved) if column in one.inputs]
+
+
+@dataclass(frozen=True)
+class CurvedModel:
+    """Parameters: a Normal model of all columns, one of those without curves, and regressions."""
+
+    normal: NormalModel
+    plain: NormalModel
+    weights: tuple[Tensor, ...]
+    variances: tuple[float, ...]
+
+    def nearer(self, draw: CurvedModel, share: float) -> CurvedModel:
+        """A draw at a share of its distance from these."""
+        pairs = zip(self.weights, draw.weights, strict=True)
+        spreads = zip(self.variances, draw.variances, strict=True)
+        return CurvedModel(
+            move_nearer(self.normal, draw.normal, share),
+            move_nearer(self.plain, draw.plain, share),
+            tuple(torch.lerp(a, b, share) for a, b in pairs),
+            tuple(a + share * (b - a) for a, b in spreads),
+        )
+
+
+def find_curves(
+    estimate: NormalModel, fitted: FittedRows, numeric: Sequence[int], limits: Tensor
+) -> Curves | None:
+    """Columns of numbers that follow others in curves, in a fitted table; None if none does.
+
+    `limits` are those of `keep_within_limits`.
+    """
+    values, observed = fitted.table
+    if len(values) < FEWEST_ROWS or len(numeric) < 2:
+        return None
+    drawn = [values[observed[:, at], at] for at in numeric if not bool(observed[:, at].all())]
+    if any(len(cells) and _kurtosis(cells - cells.mean()) > HEAVIEST for cells in drawn):
+        return None
+    completed = estimate.conditional_means(values, observed)
+    often = torch.from_numpy(fitted.often) * (len(values) / fitted.rows)
+    candidates = _candidates(values, observed, numeric)
+    given = candidates, completed, observed, often
+    found = {column: _select_terms(column, *given) for column in numeric}
+    kept: dict[int, tuple[Term, ...]] = {}
+    for column in sorted(found, key=lambda column: -found[column][1]):
+        terms = found[column][0]
+        if kept and terms and not any(term.has(at) for term in terms for at in kept):
+            # Given a curved column, those that it follows look curved.
+            terms = _select_terms(column, *given, without=tuple(kept))[0]
+        if terms and not any(_leads(column, at, kept) for term in terms for at in term[:2]):
+            kept[column] = terms
+    fits = {column: _fit(column, terms, completed, observed) for column, terms in kept.items()}
+    kept = {column: terms for column, terms in kept.items() if _is_even(*fits[column])}
+    if not kept:
+        return None
+    order = _in_order(kept)
+    plain = tuple(j for j in range(values.shape[1]) if j not in kept)
+    curved = tuple(
+        Curve(column, (*plain, *order[:place]), kept[column]) for place, column in enumerate(order)
+    )
+    grids = {}
+    for at in sorted({at for terms in kept.values() for term in terms for at in term[:2]}):
+        is_close = any(one.bends(at) and fits[one.column][1].std() < CLOSE for one in curved)
+        grids[at] = _marginal(values[observed[:, at], at], limits[:, at], is_close)
+    return Curves(plain, curved, grids)
+
+
+def _candidates(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> list[Term]:
+    """Terms that may be tried."""
+    terms = []
+    for column in numeric:
+        cells = values[observed[:, column], column]
+        distinct = cells.unique()
+        if len(distinct) < 3 or len(cells) < FEWEST_ROWS:
+            continue
+        terms.append(Term(column, column))
+        if len(distinct) > 2 * len(KNOTS):
+            knots = torch.quantile(cells, torch.tensor(KNOTS, dtype=cells.dtype))
+            terms += [Term(column, column, knot) for knot in knots.unique().tolist()]
+    if len(numeric) <= PRODUCTS:
+        terms += [Term(*pair) for pair in itertools.combinations(numeric, 2)]
+    return terms
+
+
+def _select_terms(
+    column: int,
+    candidates: list[Term],
+    completed: Tensor,
+    observed: Tensor,
+    often: Tensor,
+    without: tuple[int, ...] = (),
+) -> tuple[tuple[Term, ...], float]:
+    """Terms of a column, one after the other, and the log Bayes factor of all of them.
+
+    Linear predictors may be filled in; the cells of a term that is tried, and its own, may not.
+    Columns `without` which it must do are no predictors.
+    """
+    left_out = (column, *without)
+    tried = [term for term in candidates if not any(term.has(at) for at in left_out)]
+    rows = observed[:, column].nonzero()[:, 0]
+    if not tried or len(rows) < FEWEST_ROWS:
+        return (), 0.0
+    table, target = completed[rows], completed[rows, column]
+    others = [j for j in range(completed.shape[1]) if j not in left_out]
+    root = often[rows].sqrt()[:, None]
+    design = torch.cat([torch.ones_like(table[:, :1]), table[:, others]], dim=1)
+    known = torch.stack([observed[rows][:, list(term[:2])].all(1) for term in tried], dim=1)
+    inputs = torch.stack([term.of(table) for term in tried], dim=1)
+    enough = known.sum(0) >= FEWEST_ROWS
+    simplicity = HINGE_COST * torch.tensor([term.knot is not None for term in tried]).double()
+    chosen: list[int] = []
+    total = 0.0
+    for _ in range(MOST_TERMS):
+        basis = torch.linalg.qr(root * design).Q
+        both = root * torch.cat([target[:, None], inputs], dim=1)
+        both = both - basis @ (basis.mT @ both)
+        left, apart = both[:, :1], torch.where(known, both[:, 1:], 0.0)
+        gains, shares = _gains(apart, torch.where(known, left, 0.0), known, len(tried))
+        gains = torch.where(enough, gains - simplicity, -torch.inf)
+        best = int(gains.argmax())
+        if best in chosen or float(gains[best]) < LEAST_EVIDENCE:
+            break
+        if not chosen and float(shares[best]) < LEAST_SHARE:
+            break
+        size = apart[:, best].abs()
+        within = known[:, best] & (size <= torch.quantile(size[known[:, best]], TRIMMED))
+        kept = within[:, None]
+        trimmed, _ = _gains(
+            torch.where(kept, both[:, 1 + best, None], 0.0),
+            torch.where(kept, left, 0.0),
+            kept,
+            1,
+        )
+        if float(trimmed[0]) < 0.0:
+            break
+        chosen.append(best)
+        total += float(gains[best])
+        design = torch.cat([design, inputs[:, best, None]], dim=1)
+    return tuple(tried[place] for place in chosen), total
+
+
+def _gains(apart: Tensor, left: Tensor, known: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Log Bayes factors of terms, nearly, and the shares of the variance that they explain."""
+    count = known.sum(0).double()
+    products = (apart * left).sum(0)
+    squares = apart.square().sum(0) * left.square().sum(0)
+    shares = (products.square() / squares.clamp(min=1e-12)).clamp(max=1.0 - 1e-9)
+    gains = -0.5 * count * torch.log1p(-shares) - 0.5 * count.clamp(min=1.0).log()
+    return gains - math.log(number), shares
+
+
+def _leads(start: int, end: int, terms: dict[int, tuple[Term, ...]]) -> bool:
+    """Whether a column is among those that another one is made of, or is that."""
+    if start == end:
+        return True
+    return any(_leads(start, at, terms) for term in terms.get(end, ()) for at in term[:2])
+
+
+def _in_order(terms: dict[int, tuple[Term, ...]]) -> list[int]:
+    """Curved columns, each after those that are in its terms."""
+    order: list[int] = []
+
+    def add(column: int) -> None:
+        for term in terms[column]:
+            for at in term[:2]:
+                if at in terms and at not in order:
+                    add(at)
+        if column not in order:
+            order.append(column)
+
+    for column in reversed(terms):
+        add(column)
+    return order
+
+
+def _fit(
+    column: int, terms: tuple[Term, ...], completed: Tensor, observed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a regression with terms predicts and leaves, where the cells of these are observed."""
+    rows = observed[:, [column, *(at for term in terms for at in term[:2])]].all(1)
+    others = tuple(j for j in range(completed.shape[1]) if j != column)
+    design = Curve(column, others, terms).design(completed[rows])
+    target = completed[rows, column, None]
+    fitted = design @ torch.linalg.lstsq(design, target).solution
+    return fitted[:, 0], (target - fitted)[:, 0]
+
+
+def _is_even(fitted: Tensor, left: Tensor) -> bool:
+    """Whether what is left is like Normal noise, and about as large everywhere."""
+    sizes = torch.stack([fitted, left.abs()])
+    return _kurtosis(left) <= HEAVIEST and abs(float(torch.corrcoef(sizes)[0, 1])) <= UNEVEN
+
+
+def _kurtosis(numbers: Tensor) -> float:
+    """The fourth moment of numbers about 0 over the squared second."""
+    squares = numbers.square()
+    return float(squares.square().mean() / squares.mean().square().clamp(min=1e-24))
+
+
+def _marginal(cells: Tensor, limits: Tensor, is_fine: bool) -> Marginal:
+    """The grid of a column, and its log density relative to that of a Normal variable."""
+    low, high = float(cells.amin()), float(cells.amax())
+    # Beyond the outermost cells, but not up to a limit that no cell attains.
+    low = low - min(MARGIN, 0.5 * (low - float(limits[0])))
+    high = high + min(MARGIN, 0.5 * (float(limits[1]) - high))
+    points = torch.linspace(low, high, FINE_GRID if is_fine else GRID, dtype=torch.float64)
+    width = 0.9 * float(cells.std()) * len(cells) ** -0.2
+    apart = (points[:, None] - cells) / width
+    density = torch.exp(-0.5 * apart.square()).mean(1) / width
+    spread = (cells.var() + width**2).sqrt()
+    usual = torch.exp(-0.5 * ((points - cells.mean()) / spread).square()) / spread
+    ratio = (density + 1e-4).log() - (usual + 1e-4).log()
+    return Marginal(points, ratio.clamp(-SHAPE_BOUND, SHAPE_BOUND))
+
+
+@dataclass
+class _State:
+    """Completed rows with what changes from column to column of a sweep."""
+
+    model: CurvedModel
+    table: Tensor
+    residuals: list[Tensor]  # of curved columns
+    pulls: Tensor  # of columns without curves: (values - mean) times the precision
+    precision: Tensor
+
+
+@dataclass(frozen=True)
+class _MissingRows:
+    """Rows with missing cells, which are drawn one column at a time."""
+
+    curves: Curves
+    rows: dict[int, Tensor]  # where a column is missing, by column
+    counts: list[Tensor]  # 1 where a curved column or one after it is observed, else 0
+
+    @classmethod
+    def of(cls, curves: Curves, observed: Tensor) -> _MissingRows:
+        order = [*curves.plain, *(one.column for one in curves.curved)]
+        rows = {column: (~observed[:, column]).nonzero()[:, 0] for column in order}
+        seen = [observed[:, one.column] for one in curves.curved]
+        counts = [torch.stack(seen[place:]).any(0).double() for place in range(len(seen))]
+        return cls(curves, {k: own for k, own in rows.items() if len(own)}, counts)
+
+    def sweep(
+        self, model: CurvedModel, table: Tensor, levels: Tensor, limits: Tensor | None = None
+    ) -> Tensor:
+        """Every missing cell drawn once, given the other cells of its row."""
+        curves, table = self.curves, table.clone()
+        plain = {column: place for place, column in enumerate(curves.plain)}
+        precision = torch.linalg.inv(model.plain.covariance)
+        residuals = [
+            table[:, one.column] - one.design(table) @ weights
+            for one, weights in zip(curves.curved, model.weights, strict=True)
+        ]
+        pulls = (table[:, list(plain)] - model.plain.mean) @ precision
+        state = _State(model, table, residuals, pulls, precision)
+        places = {one.column: place for place, one in enumerate(curves.curved)}
+        for column, rows in self.rows.items():
+            own, at = table[rows, column], plain.get(column)
+            if at is not None:
+                variance = float(1.0 / precision[at, at])
+                mean = own - variance * pulls[rows, at]
+            else:
+                variance = model.variances[places[column]]
+                mean = own - residuals[places[column]][rows]
+            after = curves.after(column)
+            if any(curves.curved[k].bends(column) for k in after):
+                drawn = self._on_grid(state, column, mean, variance, after, levels[rows, column])
+            else:
+                centre, deviation = self._normal(state, column, mean, variance, after)
+                drawn = centre + deviation * levels[rows, column]
+                if limits is not None:
+                    moments = levels[rows, column], centre, deviation
+                    drawn = _within(drawn, *moments, limits[:, column])
+            table[rows, column] = drawn
+            self._update(state, column, drawn - own, at, places.get(column), after)
+        return table
+
+    def _update(
+        self,
+        state: _State,
+        column: int,
+        change: Tensor,
+        at: int | None,
+        place: int | None,
+        after: list[int],
+    ) -> None:
+        """What follows from a change of the missing cells of a column."""
+        rows = self.rows[column]
+        if at is not None:
+            state.pulls.index_add_(0, rows, change[:, None] * state.precision[at])
+        if place is not None:
+            state.residuals[place].index_add_(0, rows, change)
+        for k in after:
+            one, weights = self.curves.curved[k], state.model.weights[k]
+            if one.bends(column):
+                some = state.table[rows]
+                state.residuals[k][rows] = some[:, one.column] - one.design(some) @ weights
+            else:
+                slope = weights[1 + one.inputs.index(column)]
+                state.residuals[k].index_add_(0, rows, -slope * change)
+
+    def _normal(
+        self,
+        state: _State,
+        column: int,
+        mean: Tensor,
+        variance: float,
+        after: list[int],
+    ) -> tuple[Tensor, Tensor]:
+        """Means and deviations of cells of a column that is in no term."""
+        rows = self.rows[column]
+        own = state.table[rows, column]
+        precision, pull = torch.full_like(own, 1.0 / variance), mean / variance
+        for k in after:
+            slope = state.model.weights[k][1 + self.curves.curved[k].inputs.index(column)]
+            weight = slope / state.model.variances[k] * self.counts[k][rows]
+            precision = precision + slope * weight
+            pull = pull + weight * (state.residuals[k][rows] + slope * own)
+        return pull / precision, precision.rsqrt()
+
+    def _on_grid(
+        self,
+        state: _State,
+        column: int,
+        mean: Tensor,
+        variance: float,
+        after: list[int],
+        levels: Tensor,
+    ) -> Tensor:
+        """Draws of cells of a column that is in terms of curved ones."""
+        rows, (points, shape) = self.rows[column], self.curves.grids[column]
+        logs = -0.5 / variance * (points - mean[:, None]).square()
+        # What the others explain of a column has a shape of its own.
+        logs = logs + min(1.0, variance) * shape
+        some = state.table[rows]
+        for k in after:
+            one, weights = self.curves.curved[k], state.model.weights[k]
+            slope = weights[1 + one.inputs.index(column)]
+            start = state.residuals[k][rows] + slope * some[:, column]
+            moved = slope * points[None]
+            for weight, term in zip(weights[1 + len(one.inputs) :], one.terms, strict=True):
+                if term.has(column):
+                    moved = moved + weight * term.along(column, points, some)
+                    start = start + weight * term.of(some)
+            weight = 0.5 * self.counts[k][rows] / state.model.variances[k]
+            logs = logs - weight[:, None] * (start[:, None] - moved).square()
+        below = (logs - logs.amax(1, keepdim=True)).exp().cumsum(1)
+        wanted = torch.special.ndtr(levels)[:, None] * below[:, -1:]
+        chosen = torch.searchsorted(below, wanted).clamp(max=len(points) - 1)
+        upper = below.gather(1, chosen)
+        lower = torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp(min=0)), 0.0)
+        share = ((wanted - lower) / (upper - lower).clamp(min=1e-300)).clamp(0.0, 1.0) - 0.5
+        step = points[1] - points[0]
+        drawn: Tensor = (points[chosen] + share * step).clamp(points[0], points[-1])[:, 0]
+        return drawn
+
+
+def _within(
+    drawn: Tensor, levels: Tensor, centre: Tensor, deviation: Tensor, limits: Tensor
+) -> Tensor:
+    """Draws of a column within its limits, `(2,)`."""
+    if not bool(limits.isfinite().any()):
+        return drawn
+    ends = centre + OUTER_LEVEL * torch.stack([-deviation, deviation])
+    moments = levels[:, None], centre[:, None], deviation[:, None], ends[..., None]
+    return keep_within_limits(drawn[:, None], *moments, limits[:, None])[:, 0]
+
+
+def _draw_curved(
+    curves: Curves, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
+) -> tuple[CurvedModel, CurvedModel]:
+    """Parameters drawn given completed rows, and estimates of them.
+
+    The Normal model of all columns is drawn for the `whole` of them.
+    """
+    weights, variances, fitted, usual = [], [], [], []
+    root, count = often.sqrt()[:, None], float(often.sum())
+    for one in curves.curved:
+        design, target = root * one.design(table), root * table[:, one.column, None]
+        size = design.shape[1]
+        squares = design.mT @ design + 1e-6 * torch.eye(size, dtype=torch.float64)
+        factor = torch.linalg.cholesky(squares)
+        best = torch.cholesky_solve(design.mT @ target, factor)
+        freedom = max(count - size, 2.0)
+        left = float((target - design @ best).square().sum())
+        variance = left / float(draw_chi_squared(torch.tensor([freedom]).double(), generator))
+        noise = torch.randn(size, 1, generator=generator, dtype=torch.float64)
+        moved = torch.linalg.solve_triangular(factor.mT, noise, upper=True)
+        weights.append((best + variance**0.5 * moved)[:, 0])
+        variances.append(max(variance, 1e-8))
+        fitted.append(best[:, 0])
+        usual.append(max(left / freedom, 1e-8))
+    plain = draw_posterior(table[:, list(curves.plain)], generator, often)
+    normal = draw_posterior(table, generator, often) if whole else plain
+    drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances))
+    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual))
+
+
+def augment_curved(
+    curves: Curves, estimate: NormalModel, fitted: FittedRows, seed: int
+) -> Iterator[CurvedModel]:
+    """Draws from the posterior of the parameters, without end."""
+    values, observed = fitted.table
+    generator = torch.Generator().manual_seed(seed)
+    often = torch.ones(len(values)).double()
+    often = often if fitted.weights is None else torch.from_numpy(fitted.weights)
+    count = float(often.sum())
+    share = (count / max(count, fitted.rows)) ** 0.5
+    incomplete = (~observed.all(1)).nonzero()[:, 0]
+    known, seen = values[incomplete], observed[incomplete]
+    cells, table = _MissingRows.of(curves, seen), values.clone()
+    levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+    table[incomplete] = estimate.draw(known, seen, levels)
+    middle: CurvedModel | None = None
+    burn_in, thinning = chain_lengths(observed)
+    for step in itertools.count():
+        is_middle = share < 1.0 and burn_in // 2 <= step < burn_in
+        is_kept = step >= burn_in and (step - burn_in) % thinning == 0
+        whole = is_middle or is_kept
+        current, usual = _draw_curved(curves, table, often, generator, whole=whole)
+        levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+        table[incomplete] = cells.sweep(current, table[incomplete], levels)
+        if is_middle:
+            own = 1.0 / (step - burn_in // 2 + 1.0)
+            middle = usual if middle is None else middle.nearer(usual, own)
+        if is_kept:
+            yield current if middle is None else middle.nearer(current, share)
+
+
+def draw_curved_entries(
+    curves: Curves,
+    parameters: Sequence[CurvedModel],
+    values: Tensor,
+    observed: Tensor,
+    levels: Sequence[Tensor],
+    columns: Sequence[CategoryDraw],
+    uniforms: Tensor,
+    limits: Tensor,
+    departures: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """Missing entries drawn with each of some parameters, `(parameters, rows, columns)`.
+
+    Arguments are as of `parameter_draws.draw_entries`, `levels` those of `SWEEPS` + 1 draws.
+    """
+    draws, cells = torch.empty_like(levels[0]), None
+    for place, one in enumerate(parameters):
+        numbers = uniforms[place].unbind(1)
+        known, seen = draw_categories(
+            one.normal, values, observed, columns, numbers, None, departures
+        )
+        # Which cells are left is the same for all parameters.
+        cells = _MissingRows.of(curves, seen) if cells is None else cells
+        table = one.normal.draw(known, seen, levels[0][place])
+        for sweep in range(SWEEPS):
+            last = limits if sweep == SWEEPS - 1 else None
+            table = cells.sweep(one, table, levels[1 + sweep][place], last)
+        draws[place] = torch.where(seen, known, table)
+    return draws
+
+
+class CurvedPosterior:
+    """The posterior of curved columns given fitted rows, which keeps what it computed."""
+
+    def __init__(self, curves: Curves, estimate: NormalModel, fitted: FittedRows) -> None:
+        self.curves, self._given = curves, (curves, estimate, fitted)
+        self._seed: int | None = None
+        self._drawn: list[CurvedModel] = []
+        self._chain: Iterator[CurvedModel] = iter(())
+        self._lock = threading.Lock()
+
+    def draw(self, number: int, seed: int) -> list[CurvedModel]:
+        """The first draws of a seed."""
+        with self._lock:
+            if seed != self._seed:
+                self._chain = augment_curved(*self._given, seed)
+                self._seed, self._drawn = seed, []
+            self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
+            return self._drawn[:number]
+
+    def deviations(self, limits: Tensor, number: int = 4) -> Tensor:
+        """Deviations of draws of the missing entries of the fitted rows, 0 elsewhere."""
+        table = self._given[2].table
+        generator = torch.Generator().manual_seed(0)
+        shape = number, *table[0].shape
+        levels = [
+            torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(SWEEPS + 1)
+        ]
+        nothing = torch.zeros(number, len(table[0]), 0, dtype=torch.float64)
+        parameters = self.draw(number, 0)
+        return draw_curved_entries(
+            self.curves, parameters, *table, levels, (), nothing, limits
+        ).std(0)
