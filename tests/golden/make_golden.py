@@ -549,6 +549,16 @@ def table_lines():
     return few_rows(rows, frame[:7], trees=16, effort="fast")
 
 
+def table_metrics():
+    """A column that depends on one of the others: metrics of similar rows by column."""
+    generator = np.random.default_rng(48)
+    cells = generator.uniform(-2.0, 2.0, size=(247, 4))
+    cells[:, 0] = np.sin(3.0 * cells[:, 1])
+    cells[generator.random(cells.shape) < 0.15] = np.nan
+    frame = pd.DataFrame(cells, columns=NAMES[:4])
+    return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
+
+
 def table_selection():
     """A Normal model fitted together with the reason why cells are missing."""
     frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
@@ -595,6 +605,7 @@ MODELS = {
     "table_regressions": table_regressions,
     "table_weights": table_weights,
     "table_widths": table_widths,
+    "table_metrics": table_metrics,
     "table_selection": table_selection,
     "table_lines": table_lines,
 }

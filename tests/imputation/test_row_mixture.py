@@ -16,7 +16,13 @@ from vfg.imputation.plan import (
     RowMixtureKind,
     plan_row_mixtures,
 )
-from vfg.imputation.row_mixture import NOISE, RowMixture, _fit_noise, fit_row_mixture
+from vfg.imputation.row_mixture import (
+    NOISE,
+    RowMixture,
+    _fit_noise,
+    fit_metrics,
+    fit_row_mixture,
+)
 
 PLAIN = RowMixtureKind(ranks=False, uses_all_columns=True)
 
@@ -427,3 +433,70 @@ def test_a_row_is_explained_without_its_copies():
     there = components >= 0
     assert torch.equal(some.origin.rows[components[there]] % 120, rows[there] % 120)
     assert set((some.origin.rows % 120).tolist()) == set((rows[there] % 120).tolist())
+
+
+# Metrics of single columns.
+
+
+def waves(rows=300, seed=0):
+    """A column that is a wave of the second, and two that are alike and say nothing about it."""
+    generator = np.random.default_rng(seed)
+    values = generator.uniform(-1.7, 1.7, size=(rows, 4))
+    values[:, 0] = 1.4 * np.sin(2.0 * values[:, 1]) + 0.1 * values[:, 0]
+    values[:, 3] = values[:, 2] + 0.05 * values[:, 3]
+    return torch.from_numpy(values)
+
+
+def test_a_metric_forgets_columns_that_do_not_matter():
+    values = waves()
+    near = fitted(values, torch.ones(values.shape, dtype=torch.bool))
+    fit_metrics(near, [0, 2], seed=0)
+    assert near.metric[0, 0] == 0.0
+    assert near.metric[0, 1] > 2.0 * near.metric[0, 2:].max()
+    assert not near.metric[[1, 3]].any()
+    other, ids = waves(200, seed=1), torch.arange(200)
+    shown = torch.ones(other.shape, dtype=torch.bool)
+    shown[:, 0] = False
+    plain = near.means(other, shown, ids).plain[:, 0]
+    means = near.targeted_means(other, shown, ids)
+    errors = [(each - other[:, 0]).square().mean() for each in (means[:, 0], plain)]
+    assert errors[0] < 0.5 * errors[1]
+    assert not means[:, 1:].any()
+
+
+def test_targeted_means_are_sums_over_components_with_the_cell():
+    values, observed = matrix(rows=80)
+    near = fitted(values, observed)
+    fit_metrics(near, range(4), seed=0)
+    ids = torch.arange(len(values))
+    found = near.targeted_means(values, observed, ids, own=ids)
+    spread = (near.doubts + near.noise).double().sqrt().numpy()
+    logs = norm.logpdf(values.numpy()[:, None], near.centres.double().numpy(), spread)
+    logs = np.where(observed.numpy()[:, None], logs, 0.0)
+    for target in range(4):
+        weights = (logs * near.metric[target].double().numpy()).sum(2)
+        weights[:, ~observed[:, target].numpy()] = -np.inf
+        np.fill_diagonal(weights, -np.inf)
+        expected = softmax(weights, axis=1) @ values[:, target].numpy()
+        rows = ~observed[:, target].numpy()
+        np.testing.assert_allclose(found[rows, target], expected[rows], atol=1e-4)
+
+
+def test_a_metric_does_not_learn_from_copies_of_a_row():
+    """Noise that is written down twice predicts nothing."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(150, 4, generator=generator, dtype=torch.float64).repeat(2, 1)
+    copies = torch.arange(150).repeat(2)
+    near = fitted(values, torch.ones(values.shape, dtype=torch.bool), copies=copies)
+    fit_metrics(near, [0], seed=0)
+    assert near.metric[0].max() < 2.0
+
+
+def test_few_known_cells_have_no_metric():
+    values = waves()
+    observed = torch.ones(values.shape, dtype=torch.bool)
+    observed[30:, 0] = False
+    near = fitted(values, observed)
+    fit_metrics(near, [0, 1], seed=0)
+    assert not near.metric[0].any()
+    assert near.metric[1].any()

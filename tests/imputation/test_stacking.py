@@ -35,6 +35,7 @@ from vfg.imputation.stacking import (
     drawing_shares,
     fit_stacking,
 )
+from vfg.sklearn import VFGImputer
 from vfg.tables.numeric import NormalScores
 
 ALL = torch.ones(len(KINDS), dtype=torch.bool)
@@ -480,3 +481,21 @@ class TestDepartures:
         vfg.save(model, tmp_path / "model.vfg")
         loaded = vfg.load(tmp_path / "model.vfg")
         assert np.array_equal(loaded.fill(far), model.fill(far))
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_metrics_are_used_where_they_reduce_errors(uses):
+    """Not for independent columns, but for a wave of one of them."""
+    generator = np.random.default_rng(2)
+    cells = generator.uniform(-2.0, 2.0, size=(300, 4))
+    cells[:, 0] = np.sin(3.0 * cells[:, 1]) if uses else cells[:, 0]
+    hidden = np.where(generator.random(cells.shape) < 0.2, np.nan, cells)
+    imputer = VFGImputer(random_state=0, n_jobs=1, mixtures=2, trees=0, steps=20).fit(hidden)
+    model = imputer.model_
+    assert (model.targeted is not None) == uses
+    assert all((one.metric is not None) == uses for one in model.row_mixture_models)
+    if uses:
+        rows = np.isnan(hidden[:, 0]) & ~np.isnan(hidden[:, 1])
+        error = np.square(imputer.transform(hidden) - cells)[rows, 0].mean()
+        model.targeted = None
+        assert error < np.square(imputer.transform(hidden) - cells)[rows, 0].mean()

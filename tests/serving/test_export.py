@@ -190,6 +190,22 @@ def test_every_part_of_an_ensemble_is_exported(ensemble, table):
     compare(ensemble, filler, far, tolerance=1e-5)
 
 
+def test_metrics_of_columns_are_exported():
+    generator = np.random.default_rng(0)
+    cells = generator.uniform(-2.0, 2.0, size=(240, 4))
+    cells[:, 0] = np.sin(3.0 * cells[:, 1])
+    cells[generator.random(cells.shape) < 0.2] = np.nan
+    frame = pd.DataFrame(cells, columns=list("abcd"))
+    options = {"members": 1, "mixtures": 1, "neighbours": 2, "trees": 16, "steps": 20}
+    imputer = VFGImputer(random_state=0, missingness="ignorable", **options).fit(frame)
+    assert imputer.model_.targeted is not None
+    compare(imputer, filler_of(imputer, steps=None), frame, tolerance=1e-5)
+    without = filler_of(imputer, ["neighbours"], None)
+    assert not len(without.by_metrics)
+    filled = without(torch.from_numpy(cells))[0]
+    assert bool(filled.isfinite().all())
+
+
 def test_weights_of_parts_that_are_left_out_go_to_the_others(ensemble):
     filler = filler_of(ensemble, ["members", "neighbours"], None)
     total = float(ensemble.model_.weights.sum())

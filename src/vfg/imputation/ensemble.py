@@ -68,13 +68,15 @@ DEVIATION_DRAWS = 60
 
 OPTIONAL = (
     "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
-    "linear_errors", "tree_widths",
+    "linear_errors", "tree_widths", "targeted",
 )  # fmt: skip
 """Numbers of a stacking that files of earlier versions lack."""
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
 BEYOND, DISTANCES = "beyond", "distances"
 """The linear model's means beyond the observed range, and how far rows lie from similar ones."""
+TARGETED = "targeted"
+"""The means of row mixtures by the metrics of columns."""
 FREE = "free "
 """Before the kinds whose means are not clipped, which their draws are about."""
 
@@ -159,6 +161,7 @@ class Ensemble(CachedModule):
     widths: Tensor | None
     tree_widths: Tensor | None
     linear_errors: Tensor | None
+    targeted: Tensor | None
 
     def __init__(self, columns: int = 0, parts: Parts | None = None) -> None:
         super().__init__()
@@ -485,7 +488,10 @@ class Ensemble(CachedModule):
                     limit, linear = self.departures[place], expected["linear"]
                     means = linear + (means - linear).clamp(-limit, limit)
                 total = total + self.weights[place] * means
-        return self.factors * total
+        means = self.factors * total
+        if self.targeted is None or TARGETED not in expected:
+            return means
+        return means + self.targeted * (expected[TARGETED] - means)
 
     def average(self, tables: Sequence[Tensor]) -> Tensor:
         """The mean of tables, each clipped to the observed range of the columns."""
@@ -610,6 +616,10 @@ class Ensemble(CachedModule):
             by_kind.update(zip(names, means, strict=True))
             if KINDS[3] not in self.used_kinds():
                 del by_kind[DISTANCES]  # so that means are the same with and without draws
+        if self.targeted is not None:
+            fitted = [one for one in self.row_mixture_models if one.metric is not None]
+            each = [one.targeted_means(values, observed, ids) for one in fitted]
+            by_kind[TARGETED] = self.average(each)
         return by_kind
 
     def _member_means(

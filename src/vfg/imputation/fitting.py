@@ -54,7 +54,7 @@ from vfg.imputation.plan import (
 )
 from vfg.imputation.progress import TRAINING, FitBar, limited_threads
 from vfg.imputation.relations import EXACT, Relations, find_copies, find_relations
-from vfg.imputation.row_mixture import Labels, RowMixture, fit_row_mixture
+from vfg.imputation.row_mixture import Labels, RowMixture, fit_metrics, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import (
     KINDS,
@@ -623,6 +623,9 @@ def fit_members(
         own = members or task.start_members(linears or [], held)
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     assert parts.combination is not None
+    if parts.combination.targeted is None:
+        for mixture in parts.neighbours:
+            mixture.metric = None
     if relations is not None and parts.combination.useful is not None:
         parts.relations = relations.select(parts.combination.useful)
     return parts
@@ -736,6 +739,11 @@ class MatrixFit:
                     width=self.plan.width, most=sizes.components, labels=self.labels,
                     seed=self.seed * 1009 + place, copies=self.copies, weights=self.weights,
                 ))  # fmt: skip
+        if mixtures and self.plan.metrics and not self.clock.is_past(0.2):
+            targets = (~self.unordered).nonzero()[:, 0].tolist()
+            fit_metrics(mixtures[0], targets, self.seed * 1009)
+            for other in mixtures[1:]:
+                other.metric = mixtures[0].metric
         return mixtures
 
     def fit_mixtures(self, held: list[Tensor]) -> list[Mixture]:

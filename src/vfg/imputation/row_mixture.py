@@ -9,6 +9,13 @@ $$p(x_o) = \tfrac1n \sum_k \prod_{j \in o} N(x_j;\, m_{kj},\, v_{kj} + h_j^2).$$
 The noise is fitted by expectation-maximisation, every row explained by the others. Missing cells
 of the components are filled with the model's means, each row again without itself. Remaining
 dependence between columns is left to a linear model of the residuals $x_o - \sum_k r_k m_{ko}$.
+
+Which rows are similar depends on what is asked. So each column t may have a metric of its own: a
+missing cell of it is the mean of the known cells of the components, in proportion to
+
+$$\prod_{j \in o} N(x_j;\, m_{kj},\, v_{kj} + h_j^2)^{a_{tj}}.$$
+
+The exponents of a column minimise the squared errors of its known cells, each without its own row.
 """
 
 from __future__ import annotations
@@ -58,6 +65,21 @@ device: a tile should fit into the cache of a CPU. A single row costs a whole ti
 30 ms instead of 41 with 2**18 instead of 2**21 and two mixtures of 5,000 components; many rows take
 the same time."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
+METRIC_COMPONENTS = 1500
+"""Components that columns with a metric of their own use at most, which bounds the time to fill."""
+METRIC_STEPS, METRIC_BATCH, METRIC_RATE = 20, 64, 0.2
+"""How metrics are fitted: steps of Adam, rows of each, and its rate. On six tables for tuning with
+half of the cells missing, 30 steps of 128 rows and 60 of these had the same squared error within
+0.5 %, for 9 and 18 % more time of a fit."""
+METRIC_SCALES = (0.5, 1.0, 2.0, 4.0, 16.0)
+"""Exponents of all columns, of which the best are the start. On six tables for tuning the squared
+error was 0.2 % smaller than with a start at 1."""
+METRIC_PENALTY = 0.5
+"""Weight of the squared logarithms of exponents over the start, in cells whose errors are usual."""
+METRIC_CELLS = 8
+"""Known cells per column of the table below which a column has no metric."""
+EXCLUDED = -1e9
+"""Logarithm of the weight of components that are left out in fitting metrics."""
 
 
 class RowMeans(NamedTuple):
@@ -96,7 +118,10 @@ class RowMixture(CachedModule):
     columns of labels. `origin` says what it was fitted from; None after loading.
     """
 
-    cached = ("_mean_function", "_targets", "_log_weights", "_categories", "_vote_targets")
+    cached = (
+        "_mean_function", "_targets", "_log_weights", "_categories", "_vote_targets",
+        "_metric_factors", "_known",
+    )  # fmt: skip
     centres: Tensor
     doubts: Tensor
     noise: Tensor
@@ -104,6 +129,7 @@ class RowMixture(CachedModule):
     heard: Tensor
     labels: Tensor | None
     log_often: Tensor | None
+    metric: Tensor | None
 
     def __init__(
         self,
@@ -111,6 +137,7 @@ class RowMixture(CachedModule):
         residual: GaussianVFG,
         sizes: Sequence[int] = (),
         weighted: bool = False,
+        metric: bool = False,
     ) -> None:
         super().__init__()
         columns = residual.structure.columns
@@ -127,6 +154,8 @@ class RowMixture(CachedModule):
         empty = torch.full((components, len(self.sizes)), -1) if sizes else None
         self.register_buffer("labels", empty)
         self.register_buffer("log_often", torch.zeros(components) if weighted else None)
+        # Exponents by target and column; rows of zeros for targets without a metric.
+        self.register_buffer("metric", torch.zeros(columns, columns) if metric else None)
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
@@ -183,6 +212,39 @@ class RowMixture(CachedModule):
         correction = self._correction(scores - expected, observed, ids)
         return self.ranks.inverse(drawn + corrected * correction)
 
+    def targeted_means(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        wanted: Tensor | None = None,
+        own: Tensor | None = None,
+    ) -> Tensor:
+        """Means of missing entries by the metrics of their columns, 0 elsewhere.
+
+        Only `wanted` entries are computed, if given; `own` is as of `means`.
+        """
+        assert self.metric is not None
+        wanted = ~observed if wanted is None else wanted
+        scores, columns = self.ranks(values.double()), values.shape[1]
+        means, features = torch.zeros_like(scores), row_features(scores, observed)
+        chosen = self.metric_components
+        size = self._tile_size(features, len(chosen))
+        often = self.log_metric_weights
+        for target in self.metric.any(1).nonzero()[:, 0].tolist():
+            asked = wanted[:, target].nonzero()[:, 0]
+            scaled = features[asked] * self.metric[target].repeat(3)
+            truth = self._targets[chosen, columns + target]
+            for rows, places in tiles(ids[asked.to(ids.device)], size):
+                padded = scaled.new_zeros(size, 3 * columns).index_copy(0, places, scaled[rows])
+                logs = padded @ self._metric_factors + often[:, target]
+                if own is not None:
+                    self._leave_out(logs, places, own[asked[rows]], chosen)
+                # A row whose components are all left out has the mean of the column.
+                shares = logs.clamp(min=2.0 * EXCLUDED).softmax(1)
+                means[asked[rows], target] = (shares @ truth)[places].double()
+        return means
+
     def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
         """The weights of all components for every row, `(rows, components)`."""
         scores = self.ranks(values.double())
@@ -207,6 +269,7 @@ class RowMixture(CachedModule):
         model = RowMixture(len(rows), linear, self.sizes)
         model.origin = FitSource(rows, linear, copies, weights)
         model.ranks, model.labels, model.log_often = self.ranks, self.labels, self.log_often
+        model.metric = self.metric
         model.noise.copy_(self.noise)
         model.heard.copy_(self.heard)
         model.begin(scores, seen)
@@ -365,12 +428,8 @@ class RowMixture(CachedModule):
     def _tiles(
         self, scores: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None
     ) -> Iterator[Tile]:
-        kind = scores.device.type
-        most, pairs = LARGEST_TILE.get(kind, OTHER_LARGEST_TILE), PAIRS.get(kind, OTHER_PAIRS)
-        size = max(8, min(most, pairs // len(self.centres)))
-        known = observed.float()
-        cells = torch.where(observed, scores, 0.0).float()
-        features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
+        features = row_features(scores, observed)
+        size = self._tile_size(features, len(self.centres))
         for rows, places in tiles(ids, size):
             padded = features.new_zeros(size, features.shape[1]).index_copy(
                 0, places, features[rows]
@@ -378,17 +437,59 @@ class RowMixture(CachedModule):
             logs = padded @ self._log_weights
             logs = logs if self.log_often is None else logs + self.log_often
             if own is not None:
-                is_component = own[rows] >= 0
-                there = places[is_component], own[rows][is_component]
-                logs[there] = -torch.inf
-                if self._has_copies:
-                    is_copied, copied_rows = self._is_copied.to(logs.device), self._copied_rows
-                    copied_rows = copied_rows.to(logs.device)
-                    places_copied, own_copied = (x[is_copied[there[1]]] for x in there)
-                    alike = copied_rows[own_copied][:, None] == copied_rows
-                    row, component = alike.nonzero().unbind(1)
-                    logs[places_copied[row], component] = -torch.inf
+                self._leave_out(logs, places, own[rows])
             yield Tile(rows, places, logs.softmax(1))
+
+    def _tile_size(self, features: Tensor, components: int) -> int:
+        kind = features.device.type
+        most, pairs = LARGEST_TILE.get(kind, OTHER_LARGEST_TILE), PAIRS.get(kind, OTHER_PAIRS)
+        return max(8, min(most, pairs // components))
+
+    def _leave_out(
+        self, logs: Tensor, places: Tensor, own: Tensor, chosen: Tensor | None = None
+    ) -> None:
+        """Leave out the components that rows are, and copies of them, among all or the chosen."""
+        is_component = own >= 0
+        there, own = places[is_component], own[is_component]
+        if chosen is None:
+            logs[there, own] = -torch.inf
+        else:
+            row, component = (own[:, None] == chosen).nonzero().unbind(1)
+            logs[there[row], component] = -torch.inf
+        if self._has_copies:
+            is_copied, groups = (x.to(logs.device) for x in (self._is_copied, self._copied_rows))
+            copied = is_copied[own]
+            others = groups if chosen is None else groups[chosen]
+            alike = groups[own[copied]][:, None] == others
+            row, component = alike.nonzero().unbind(1)
+            logs[there[copied][row], component] = -torch.inf
+
+    @property
+    def metric_components(self) -> Tensor:
+        """The components that columns with a metric use, evenly spread."""
+        number = len(self.centres)
+        ends = torch.linspace(0, number - 1, min(number, METRIC_COMPONENTS), dtype=torch.float64)
+        return ends.round().long().to(self.centres.device)
+
+    @property
+    def log_metric_weights(self) -> Tensor:
+        """Logarithms of how often components count for a target, `(components, columns)`."""
+        chosen = self.metric_components
+        often = torch.where(self._known[chosen], 0.0, EXCLUDED)
+        return often if self.log_often is None else often + self.log_often[chosen, None]
+
+    @cached_property
+    def _metric_factors(self) -> Tensor:
+        """As `_log_weights`, of all columns and the components that metrics use."""
+        chosen = self.metric_components
+        variances, centres = self.doubts[chosen] + self.noise, self.centres[chosen]
+        quadratic = centres.square() / variances + variances.log()
+        return torch.cat([1.0 / variances, centres / variances, quadratic], dim=1).T.contiguous()
+
+    @cached_property
+    def _known(self) -> Tensor:
+        """Which cells of the components are known, `(components, columns)`."""
+        return self.doubts == 0.0
 
     # Serialisation.
 
@@ -401,14 +502,16 @@ class RowMixture(CachedModule):
         sizes = {"sizes": self.sizes} if self.sizes else {}
         weighted = {} if self.log_often is None else {"weighted": True}
         components, residual = len(self.centres), self.residual.to_dict()
-        return {"components": components, "residual": residual, **sizes, **weighted}
+        metric = {} if self.metric is None else {"metric": True}
+        return {"components": components, "residual": residual, **sizes, **weighted, **metric}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> RowMixture:
         """A new model with the configuration that `to_dict` returned."""
         residual = GaussianVFG.from_dict(description["residual"])
         sizes, weighted = description.get("sizes", ()), description.get("weighted", False)
-        return cls(description["components"], residual, sizes, weighted)
+        metric = description.get("metric", False)
+        return cls(description["components"], residual, sizes, weighted, metric)
 
 
 class Tile(NamedTuple):
@@ -461,6 +564,68 @@ def fit_row_mixture(
         _fit_noise(model, scores, seen, explained)
         model.refill(scores, seen)
     return model
+
+
+def row_features(scores: Tensor, observed: Tensor) -> Tensor:
+    """What the factors of components are multiplied with, `(rows, 3 columns)`."""
+    cells = torch.where(observed, scores, 0.0).float()
+    return torch.cat([-0.5 * cells.square(), cells, -0.5 * observed.float()], dim=1)
+
+
+@torch.enable_grad()
+def fit_metrics(model: RowMixture, targets: Sequence[int], seed: int) -> None:
+    """Fit a metric of every target to its known cells in the components."""
+    assert model.origin is not None
+    chosen, columns = model.metric_components, len(model.noise)
+    known, truth = model._known[chosen], model._targets[chosen, columns:]
+    features = row_features(model.centres[chosen], known)
+    groups = model._copied_rows[chosen]
+    weights = model.origin.weights
+    often = torch.ones(len(chosen)) if weights is None else weights[chosen].float()
+    metric = torch.zeros(columns, columns)
+    for target in targets:
+        rows = known[:, target].nonzero()[:, 0]
+        if len(rows) >= METRIC_CELLS * columns:
+            generator = torch.Generator().manual_seed(seed * 1009 + target)
+            factors = model._metric_factors[:, rows]
+            own = features[rows], truth[rows, target], groups[rows], often[rows]
+            metric[target] = _fit_metric(target, factors, *own, generator)
+    model.metric = metric
+
+
+def _fit_metric(
+    target: int,
+    factors: Tensor,
+    features: Tensor,
+    truth: Tensor,
+    groups: Tensor,
+    often: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    """The exponents of one target, from rows in which it is known."""
+    others = torch.ones(len(factors) // 3)
+    others[target] = 0.0
+
+    def error(logs: Tensor, rows: Tensor) -> Tensor:
+        weights = (features[rows] * (logs.exp() * others).repeat(3)) @ factors + often.log()
+        shares = weights.masked_fill(groups[rows][:, None] == groups, EXCLUDED).softmax(1)
+        return (often[rows] * (shares @ truth - truth[rows]).square()).mean()
+
+    first = torch.randperm(len(truth), generator=generator)[: 2 * METRIC_BATCH]
+    with torch.no_grad():
+        starts = [torch.full_like(others, scale).log() for scale in METRIC_SCALES]
+        errors = [float(error(logs, first)) for logs in starts]
+    best = min(errors)
+    start = starts[errors.index(best)]
+    logs = start.clone().requires_grad_()
+    optimiser = torch.optim.Adam([logs], lr=METRIC_RATE)
+    for _ in range(METRIC_STEPS):
+        rows = torch.randperm(len(truth), generator=generator)[:METRIC_BATCH]
+        prior = METRIC_PENALTY / len(truth) * (logs - start).square().sum()
+        optimiser.zero_grad()
+        (error(logs, rows) / max(best, 1e-9) + prior).backward()
+        optimiser.step()
+    return (logs.exp() * others).detach()
 
 
 def _fit_noise(model: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> None:

@@ -1151,6 +1151,7 @@ class TableModel(Ensemble):
             **({} if self.widths is None else {"widths": True}),
             **({} if self.tree_widths is None else {"tree_widths": True}),
             **({} if self.linear_errors is None else {"linear_errors": True}),
+            **({} if self.targeted is None else {"targeted": True}),
             **({} if self.trust is None else {"trust": True}),
             **({} if self.usual_distance is None else {"usual_distance": True}),
             **({} if self.following is None else {"following": True}),
@@ -1249,6 +1250,7 @@ def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
         "tree_widths": (2, columns),
         "trust": (columns,),
         "linear_errors": (columns,),
+        "targeted": (columns,),
         "usual_distance": (),
     }
     optional: dict[str, Any] = {

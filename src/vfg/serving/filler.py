@@ -11,12 +11,18 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
-from vfg.imputation.ensemble import DISTANCES, VOTES
+from vfg.imputation.ensemble import DISTANCES, TARGETED, VOTES
 from vfg.imputation.extrapolation import beyond_range, linear_share
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
-from vfg.imputation.row_mixture import MOST_DEVIATIONS, NOISE, RowMeans, RowMixture
+from vfg.imputation.row_mixture import (
+    MOST_DEVIATIONS,
+    NOISE,
+    RowMeans,
+    RowMixture,
+    row_features,
+)
 from vfg.imputation.stacking import KINDS
 from vfg.imputation.table_model import TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
@@ -114,10 +120,7 @@ class RowMixtureMeans(nn.Module):
     def forward(self, values: Tensor, observed: Tensor) -> RowMeans:
         scores, get = self.scores(values), self.get_buffer
         # In single precision, as the model does.
-        known = observed.float()
-        cells = torch.where(observed, scores, 0.0).float()
-        features = torch.cat([-0.5 * cells.square(), cells, -0.5 * known], dim=1)
-        shares = (features @ get("log_weights")).softmax(1)
+        shares = (row_features(scores, observed) @ get("log_weights")).softmax(1)
         expected, plain = (shares @ get("targets")).double().chunk(2, dim=1)
         has_residuals = observed & (get("scale") > NOISE[0])
         left = torch.where(has_residuals, (scores - expected) / get("scale"), 0.0)
@@ -144,6 +147,36 @@ class RowMixtureMeans(nn.Module):
             part = (similar * counts[place] + own * overall) / number.clamp(min=1e-12)
             votes.append(part)
         return torch.cat(votes, dim=1)
+
+
+class TargetedMeans(nn.Module):
+    """The means of a row mixture by the metrics of columns; see `RowMixture.targeted_means`."""
+
+    def __init__(self, mixture: RowMixture) -> None:
+        super().__init__()
+        assert mixture.metric is not None
+        self.scores, self.columns = to_scores(mixture.ranks), len(mixture.noise)
+        self.targets = mixture.metric.any(1).nonzero()[:, 0].tolist()
+        self.scatter = Scatter(self.targets, self.columns)
+        chosen = mixture.metric_components
+        with torch.no_grad():
+            arrays = {
+                "metric": mixture.metric,
+                "factors": mixture._metric_factors,
+                "truth": mixture._targets[chosen, self.columns :],
+                "often": mixture.log_metric_weights,
+            }
+        for name, array in arrays.items():
+            self.register_buffer(name, array.detach().cpu())
+
+    def forward(self, values: Tensor, observed: Tensor) -> Tensor:
+        features, get, means = row_features(self.scores(values), observed), self.get_buffer, []
+        for target in self.targets:
+            logs = (features * get("metric")[target].repeat(3)) @ get("factors")
+            shares = (logs + get("often")[:, target]).softmax(1)
+            means.append((shares @ get("truth")[:, target]).double())
+        table: Tensor = self.scatter(torch.zeros_like(values), torch.stack(means, dim=1))
+        return table
 
 
 class MemberMeans(nn.Module):
@@ -381,6 +414,14 @@ class Filler(nn.Module):
         self.neighbours = nn.ModuleList(
             RowMixtureMeans(one) for one in model.row_mixture_models if near
         )
+        uses_metrics = model.targeted is not None and KINDS[3] in kinds
+        self.by_metrics = nn.ModuleList(
+            TargetedMeans(one)
+            for one in model.row_mixture_models
+            if uses_metrics and one.metric is not None
+        )
+        targeted = model.targeted.detach().cpu() if model.targeted is not None else None
+        self.register_buffer("targeted", targeted if len(self.by_metrics) else None)
 
     def _set_values(self, model: TableModel) -> None:
         """The values of few-valued columns, and those whose cells are filled with them."""
@@ -491,6 +532,9 @@ class Filler(nn.Module):
             expected[KINDS[4]] = self._average([one.corrected for one in several])
             expected[VOTES] = torch.stack([one.votes for one in several]).mean(0)
             expected[DISTANCES] = torch.stack([one.distances for one in several]).mean(0)
+        if len(self.by_metrics):
+            each = [one(values, observed) for one in self.by_metrics]
+            expected[TARGETED] = self._average(each)
         return expected
 
     def _stack(self, expected: Mapping[str, Tensor]) -> Tensor:
@@ -502,7 +546,10 @@ class Filler(nn.Module):
                 if departures is not None and kind != "linear":
                     means = linear + (means - linear).clamp(-departures[place], departures[place])
                 total = total + self.weights[place] * means
-        return self.get_buffer("factors") * total
+        means = self.get_buffer("factors") * total
+        if TARGETED not in expected:
+            return means
+        return means + self.get_buffer("targeted") * (expected[TARGETED] - means)
 
     def _average(self, tables: Sequence[Tensor]) -> Tensor:
         clipped = [table.clamp(*self.get_buffer("reach")) for table in tables]
