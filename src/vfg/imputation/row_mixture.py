@@ -457,10 +457,10 @@ class RowMixture(CachedModule):
             row, component = (own[:, None] == chosen).nonzero().unbind(1)
             logs[there[row], component] = -torch.inf
         if self._has_copies:
-            is_copied, groups = (x.to(logs.device) for x in (self._is_copied, self._copied_rows))
-            copied = is_copied[own]
-            others = groups if chosen is None else groups[chosen]
-            alike = groups[own[copied]][:, None] == others
+            copied_rows = self._copied_rows.to(logs.device)
+            copied = self._is_copied.to(logs.device)[own]
+            others = copied_rows if chosen is None else copied_rows[chosen]
+            alike = copied_rows[own[copied]][:, None] == others
             row, component = alike.nonzero().unbind(1)
             logs[there[copied][row], component] = -torch.inf
 

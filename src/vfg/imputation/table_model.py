@@ -1248,6 +1248,7 @@ def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
         "pooling": (description.get("pooling", 0), 2),
         "widths": (2, columns),
         "tree_widths": (2, columns),
+        "targeted": (columns,),
         "trust": (columns,),
         "linear_errors": (columns,),
         "targeted": (columns,),
