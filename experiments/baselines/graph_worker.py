@@ -88,7 +88,8 @@ def miic(question: Answer) -> Answer:
             column if is_discrete else pd.qcut(column, BINS, labels=False, duplicates="drop")
         )
     )
-    learner = pyagrum.BNLearner(codes.astype(str))
+    # Labels that are no numbers, which a learner would take for continuous.
+    learner = pyagrum.BNLearner(codes.map(lambda code: f"c{code:g}"))
     learner.useMIIC()
     mixed = learner.learnPDAG()
     found = np.zeros((table.shape[1],) * 2, dtype=bool)
@@ -97,6 +98,21 @@ def miic(question: Answer) -> Answer:
     for i, j in mixed.edges():
         found[i, j] = found[j, i] = True
     return {"found": found}
+
+
+def hill_climbing(question: Answer) -> Answer:
+    """The search of pgmpy with the BIC of a Gaussian, or of a discrete network."""
+    from pgmpy.estimators import HillClimbSearch
+
+    table = question["table"]
+    is_discrete = bool((table == np.round(table)).all())
+    data = frame(table).astype("int").astype("category") if is_discrete else frame(table)
+    score = "bic-d" if is_discrete else "bic-g"
+    model = HillClimbSearch(data).estimate(scoring_method=score, show_progress=False)
+    found = np.zeros((table.shape[1],) * 2, dtype=bool)
+    for cause, effect in model.edges():
+        found[int(cause[1:]), int(effect[1:])] = True
+    return {"found": found, "is_dag": True}
 
 
 def sachs(question: Answer) -> Answer:
@@ -208,6 +224,7 @@ METHODS = {
     "DAGMA": (dagma, "dagma.linear", "dagma"),
     "NOTEARS": (notears, "castle.algorithms", "gcastle"),
     "MIIC": (miic, "pyagrum", "pyagrum"),
+    "hill-climbing": (hill_climbing, "pgmpy.estimators", "pgmpy"),
     "Sachs": (sachs, "numpy", "cdt"),
     "network": (network, "pgmpy", "pgmpy"),
     "DoWhy-GCM": (dowhy_gcm, "dowhy.gcm", "dowhy"),

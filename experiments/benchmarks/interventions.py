@@ -1,4 +1,4 @@
-"""Errors of E[y | do(x)] on seven simulated systems with missing cells, against baselines.
+"""Errors of E[y | do(x)] on ten simulated systems with missing cells, against baselines.
 
     python -m experiments.benchmarks.interventions [--seeds 10] [--skip 0] [--jobs 2]
         [--seconds 1500] [--methods vfg DoWhy ...]    some of them, by how names begin
@@ -9,8 +9,9 @@ average the prediction at do(x) over the rows: boosted trees on complete rows, o
 boosted trees without adjustment. DoWhy's graphical causal models and the networks of pgmpy, which
 take no missing cells, are fitted to complete rows and to filled tables by the interpreter that
 VFG_GRAPHS_PYTHON names (see experiments/baselines/graph_worker.py). Truth is simulated with 200,000
-rows. Settings of vfg were chosen on other seeds, 50 to 52, of the first five systems; the last two
-were added later, and nothing was changed after they were run. Every cell is kept in
+rows. Categories are columns of 0 and 1 for baselines. Settings of vfg were chosen on other seeds,
+50 to 55, of the first seven systems; the last three were added later, and nothing was changed after
+they were run. Every cell is kept in
 docs/results/cells/interventions.jsonl, so that a run that was stopped goes on.
 """
 
@@ -98,6 +99,35 @@ def threshold(g: np.random.Generator, n: int, x: float | None) -> Columns:
     return {"z": z, "w": w, "x": own, "y": y}
 
 
+def grouped(g: np.random.Generator, n: int, x: float | None) -> Columns:
+    """Three groups, a confounder of categories, of which each has its own effect of x."""
+    code = g.choice(3, n, p=[0.5, 0.3, 0.2])
+    z = 0.5 * code + g.normal(size=n)
+    own = np.array([-0.8, 0.2, 1.0])[code] + 0.4 * z + g.normal(size=n)
+    own = own if x is None else np.full(n, x)
+    slope, start = np.array([1.0, -0.3, 0.4])[code], np.array([0.0, 1.5, -1.0])[code]
+    y = start + slope * own + 0.6 * np.tanh(2 * z) + 0.5 * g.normal(size=n)
+    return {"group": np.array(["north", "south", "west"], dtype=object)[code], "z": z} | {
+        "x": own,
+        "y": y,
+    }
+
+
+def heavy(g: np.random.Generator, n: int, x: float | None) -> Columns:
+    """Heavy tails (Student, three degrees of freedom) of the confounder and of all noise."""
+    z = g.standard_t(3, n)
+    own = 0.6 * z + 0.7 * g.standard_t(3, n) if x is None else np.full(n, x)
+    return {"z": z, "x": own, "y": 2 * np.tanh(own) - 0.8 * z + 0.6 * g.standard_t(3, n)}
+
+
+def uneven(g: np.random.Generator, n: int, x: float | None) -> Columns:
+    """A wave of a uniform confounder, and noise that grows with x."""
+    w = g.uniform(-2, 2, n)
+    own = 0.8 * w + 0.8 * g.normal(size=n) if x is None else np.full(n, x)
+    m = own**2 / 2 - own + (0.2 + 0.3 * np.abs(own)) * g.normal(size=n)
+    return {"w": w, "x": own, "m": m, "y": m + 1.5 * np.sin(2 * w) + 0.5 * g.normal(size=n)}
+
+
 SYSTEMS: dict[str, tuple[Draw, list[tuple[str, str]], list[str]]] = {
     "triangle": (triangle, [("z", "x"), ("z", "y"), ("x", "y")], ["z"]),
     "mediated": (mediated, [("z", "x"), ("x", "m"), ("m", "y"), ("z", "y")], ["z"]),
@@ -122,6 +152,13 @@ SYSTEMS: dict[str, tuple[Draw, list[tuple[str, str]], list[str]]] = {
         [("w", "z"), ("z", "x"), ("w", "x"), ("z", "y"), ("w", "y"), ("x", "y")],
         ["z", "w"],
     ),
+    "grouped": (
+        grouped,
+        [("group", "z"), ("group", "x"), ("z", "x"), ("group", "y"), ("z", "y"), ("x", "y")],
+        ["group", "z"],
+    ),
+    "heavy": (heavy, [("z", "x"), ("z", "y"), ("x", "y")], ["z"]),
+    "uneven": (uneven, [("w", "x"), ("x", "m"), ("m", "y"), ("w", "y")], ["w"]),
 }
 """How rows are drawn, the DAG, and the causes of x."""
 
@@ -235,6 +272,10 @@ METHODS: dict[str, Callable[[Columns, Any, Any, Any], Any]] = {
 """Means of y at do(x) by every method; those of other libraries with their processor seconds."""
 
 
+EARLIER = "vfg.TableModel, families by mixtures"
+"""Cells of a version whose families were mixtures of linear models, kept for comparison."""
+
+
 def tables(system: str, seed: int) -> tuple[Columns, Any, Any, float]:
     """Columns with missing cells, values of x between its outer deciles, E[y | do(x)] at these, and
     the deviation of y."""
@@ -243,8 +284,28 @@ def tables(system: str, seed: int) -> tuple[Columns, Any, Any, float]:
     at = np.quantile(columns["x"], np.linspace(0.1, 0.9, 9))
     truth = np.array([draw(np.random.default_rng(999), 200_000, x)["y"].mean() for x in at])
     generator = np.random.default_rng(100 + seed)
-    gaps = {k: np.where(generator.random(ROWS) < MISSING, np.nan, v) for k, v in columns.items()}
+    gaps = {}
+    for name, own in columns.items():
+        hidden = generator.random(ROWS) < MISSING
+        gaps[name] = np.where(hidden, None if own.dtype == object else np.nan, own)
     return gaps, at, truth, columns["y"].std()
+
+
+def with_indicators(columns: Columns, dag: Any, adjust: Any) -> tuple[Columns, Any, Any]:
+    """Categories as columns of 0 and 1 but for the first, in the DAG and the adjustment set too."""
+    parts: dict[str, list[str]] = {}
+    table: Columns = {}
+    for name, own in columns.items():
+        if own.dtype != object:
+            parts[name], table[name] = [name], own
+            continue
+        missing = np.array([cell is None for cell in own])
+        categories = sorted(set(own[~missing]))[1:]
+        parts[name] = [f"{name}_{category}" for category in categories]
+        for key, category in zip(parts[name], categories, strict=True):
+            table[key] = np.where(missing, np.nan, (own == category).astype(float))
+    edges = [(a, b) for cause, effect in dag for a in parts[cause] for b in parts[effect]]
+    return table, edges, [key for name in adjust for key in parts[name]]
 
 
 def measure(system: str, seed: int, method: str) -> tuple[Cell, Cell]:
@@ -252,7 +313,10 @@ def measure(system: str, seed: int, method: str) -> tuple[Cell, Cell]:
     warnings.filterwarnings("ignore", category=ConvergenceWarning)
     key = {"system": system, "seed": seed, "method": method}
     columns, at, truth, scale = tables(system, seed)
-    _, dag, adjust = SYSTEMS[system]
+    dag: Any = SYSTEMS[system][1]
+    adjust = SYSTEMS[system][2]
+    if method != "vfg.TableModel":
+        columns, dag, adjust = with_indicators(columns, dag, adjust)
     start = time.process_time()
     try:
         answer = METHODS[method](columns, dag, at, adjust)
@@ -270,12 +334,12 @@ def summarise(cells: Cells) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in SYSTEMS}
     for cell in cells.known.values():
         key = cell["key"]
-        if key["method"] in METHODS and "error" not in cell:
+        if key["method"] in (*METHODS, EARLIER) and "error" not in cell:
             own = found[key["system"]].setdefault(key["seed"], {})
             own[key["method"]] = {k: v for k, v in cell.items() if k != "key"}
     return {
         system: [
-            {method: own[method] for method in METHODS if method in own}
+            {method: own[method] for method in (*METHODS, EARLIER) if method in own}
             for _, own in sorted(by_seed.items())
         ]
         for system, by_seed in found.items()

@@ -14,7 +14,9 @@ optimiser and `SECONDS` per seed. NLL is -ELBO less the gap to the importance-we
 Processes side by side on one GPU (`--together`) each write a folder, for other seeds
 (`--first-seed`), another learning rate (`--rate`) or another dropout of the baselines with the
 parameters of ours (`--dropout`). Merging puts seeds together, keeps of each model the rate and
-dropout with the best bound on validation rows, and leaves other rows as they are.
+dropout with the best bound on validation rows, and leaves other rows as they are; with `--add` runs
+are put beside the row that is there. `--against FILE` leaves out the test of a model whose bound on
+validation rows is behind that of the same model in an earlier file.
 
 Images are read from the folder that VFG_DATA names. Omniglot is not the file that others use, but
 a reduction and split of our own: its numbers compare methods here, and nothing else.
@@ -97,6 +99,8 @@ SECONDS = {
 SEEDS = {"mnist": 1, "caltech": 1, "omniglot": 1, "digits": 1}
 FOREIGN = 4 * 2**30
 """More bytes of the GPU than this beside our own tensors are somebody else's."""
+RATE = 1e-3
+"""The learning rate where none is given."""
 SPARE = 10.0
 """Seconds that every model takes beside its training."""
 BROKEN = 75
@@ -219,6 +223,9 @@ class Job:
         if self.name.endswith(SAME_SIZE):
             about["dropout"] = given.dropout
         about |= {"together": given.together, "alone": about["alone"] or given.together > 1}
+        if given.against and is_behind(about, json.loads(given.against.read_text()), self.key):
+            print("  behind earlier settings on validation rows: not tested", flush=True)
+            return about | {"draws": given.draws, "test_seconds": 0.0}
         print("  trained: " + ", ".join(f"{k} {v}" for k, v in about.items()), flush=True)
         begun = time.monotonic()
         if self.beta is None:
@@ -228,6 +235,24 @@ class Job:
             found = [model.parts(images.test) for model in models]
         about["test_seconds"] = round(time.monotonic() - begun, 1)
         return about | {what: [one[what] for one in found] for what in found[0]}
+
+
+def is_behind(about: dict[str, Any], earlier: dict[str, Any], key: dict[str, str]) -> bool:
+    """Whether other settings of the same model have a better bound on validation rows."""
+    row = earlier["data"].get(key["data"], {"models": {}})["models"].get(key["model"])
+    bounds = {} if row is None else validation_bounds(row)
+    is_seed = _settings(about) in bounds  # a further seed of settings that were tested
+    return bool(bounds) and not is_seed and min(about["validation"]) > min(bounds.values())
+
+
+def validation_bounds(row: dict[str, Any]) -> dict[str, float]:
+    """The best bound on validation rows by learning rate and dropout, smaller is better."""
+    return row.get("rates") or {_settings(row): min(row["validation"])}
+
+
+def _settings(row: dict[str, Any]) -> str:
+    dropout = row.get("dropout", 0.0)
+    return f"{row.get('rate', RATE):g}" + (f", dropout {dropout:g}" if dropout else "")
 
 
 def jobs(name: str) -> Iterator[Job]:
@@ -333,32 +358,38 @@ PER_SEED = ("elbo", "nll", "effective", "train", "seeds")
 
 def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One row of the runs of a model: the best settings, seeds side by side, seconds added up."""
-    tried: dict[tuple[float, float], list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["seeds"]):
-        tried.setdefault((row["rate"], row.get("dropout", 0.0)), []).append(row)
-    bounds = {settings: min(runs[0]["validation"]) for settings, runs in tried.items()}
-    runs = tried[min(bounds, key=lambda settings: bounds[settings])]
+    tried: dict[str, list[dict[str, Any]]] = {}
+    rates: dict[str, float] = {}
+    for row in sorted(rows, key=lambda row: row.get("seeds", [0])):
+        if "elbo" in row:
+            tried.setdefault(_settings(row), []).append({"seeds": [0], "rate": RATE} | row)
+        rates = validation_bounds(row) | rates  # of the first seed
+    runs = tried[min(rates, key=lambda settings: rates[settings])]
     joined = {key: [one for run in runs for one in run[key]] for key in PER_SEED if key in runs[0]}
     added = {
         key: round(sum(run[key] for run in runs), 1) for key in ("train_seconds", "test_seconds")
     }
-    steps = round(sum(run["steps"] for run in runs) / len(runs))
-    rates = {
-        f"{rate:g}" + (f", dropout {dropout:g}" if dropout else ""): bound
-        for (rate, dropout), bound in sorted(bounds.items())
-    }
+    steps = round(sum(run["steps"] * len(run["seeds"]) for run in runs) / len(joined["seeds"]))
     together = max(run.get("together", 1) for run in runs)
-    return runs[0] | joined | added | {"steps": steps, "rates": rates, "together": together}
+    ordered = {settings: rates[settings] for settings in sorted(rates)}
+    return runs[0] | joined | added | {"steps": steps, "rates": ordered, "together": together}
 
 
-def merge(found: Sequence[dict[str, Any]], before: dict[str, Any]) -> dict[str, Any]:
-    """Results of several runs as one; models that none of them has stay as they were before."""
+def merge(
+    found: Sequence[dict[str, Any]], before: dict[str, Any], *, add: bool = False
+) -> dict[str, Any]:
+    """Results of several runs as one; models that none of them has stay as they were before.
+
+    The others are replaced, or the runs are put beside them (`add`).
+    """
     sets = dict(before["data"])
     for name, old in sets.items():
         new = [one["data"][name] for one in found if name in one["data"]]
         models = dict(old["models"])
         for model in sampled_models(28, "mnist"):
             rows = [one["models"][model] for one in new if model in one["models"]]
+            if rows and add and model in models:
+                rows.insert(0, models[model])
             if rows:
                 models[model] = merge_rows(rows)
         models = {model: models[model] for model in sampled_models(28, "mnist") if model in models}
@@ -426,13 +457,15 @@ def main() -> None:
         draw={"action": "store_true", "help": "only the curves of the last results"},
         rate={
             "type": float,
-            "default": 1e-3,
+            "default": RATE,
             "help": "of learning, but for VFGs with one of their own",
         },
         dropout={"type": float, "default": 0.1, "help": "of the baselines of the same size"},
         first_seed={"type": int, "default": 0},
         together={"type": positive, "default": 1, "help": "processes on this GPU, for the record"},
         merge={"nargs": "*", "type": Path, "help": "folders of runs, put together into one file"},
+        add={"action": "store_true", "help": "merge runs with the rows that are there"},
+        against={"type": Path, "help": "earlier results that a model must not be behind"},
         keep_runs={"action": "store_true", "help": "checkpoints of VFGs, from which runs resume"},
     )
     if given.draw:
@@ -442,7 +475,7 @@ def main() -> None:
     if given.merge:
         file = (given.output or FOLDER) / "likelihood.json"
         runs = [json.loads((folder / "likelihood.json").read_text()) for folder in given.merge]
-        described = merge(runs, json.loads(file.read_text()))
+        described = merge(runs, json.loads(file.read_text()), add=given.add)
         print(given.write("likelihood", described))
         return
     given.draws = given.draws or (100 if given.quick else 500)

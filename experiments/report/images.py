@@ -34,6 +34,7 @@ RUNS = {
     "batch": "{batch}",
     "million images": lambda row: f"{row.get('images', row['steps'] * row['batch']) / 1e6:.1f}",
     "seconds per seed": lambda row: f"{_seconds_per_seed(row):.0f}",
+    "processes": lambda row: str(row.get("together", 1)),
     "draws": "{draws:,}",
     "effective draws of 500": lambda row: (
         spread(row["effective"], 1) if "effective" in row else NONE
@@ -53,6 +54,14 @@ PROBES = {
     "silhouette": "silhouette",
     "prior": "nearest prior mean, %",
 }
+COMPARED = (
+    ("half: bound", "half", "conditional"),
+    ("half: by draws of q", "half", "bound"),
+    ("half: NLL", "half", "nll"),
+    ("block: bound", "block", "conditional"),
+    ("block: by draws of q", "block", "bound"),
+    ("block: NLL", "block", "nll"),
+)
 VFG, FLOW = "VFG", "coupling flow"
 OPTIONS = {
     "wider conditioners, SiLU, dropout": ("VFG, the paper's tree", "VFG, tree"),
@@ -323,33 +332,40 @@ def _capital(text: str) -> str:
 
 ASKED = {
     "model": "{name}",
-    "half: by draws of q": "{half, bound:.2f}",
-    "half: by weighted draws": "{half, weighted:.2f}",
-    "half: NLL": "{half, nll:.2f}",
-    "block: by draws of q": "{block, bound:.2f}",
-    "block: by weighted draws": "{block, weighted:.2f}",
-    "block: NLL": "{block, nll:.2f}",
+    "half: bound": lambda row: spread(row["half, conditional"]),
+    "half: by draws of q": lambda row: spread(row["half, bound"]),
+    "half: NLL": lambda row: spread(row["half, nll"]),
+    "block: bound": lambda row: spread(row["block, conditional"]),
+    "block: by draws of q": lambda row: spread(row["block, bound"]),
+    "block: NLL": lambda row: spread(row["block, nll"]),
+    "-ELBO of whole images": lambda row: (
+        NONE if row["name"] == "regressor" else spread(row["whole"])
+    ),
     "million parameters": lambda row: f"{row['parameters'] / 1e6:.2f}",
     "steps": "{steps:,}",
-    "seconds": "{train_seconds:.0f}",
+    "seeds": lambda row: str(len(row["seeds"])),
 }
 
 
 def conditional_images(found: Found) -> str:
     """What a part of an image says about the rest."""
     models = found["models"]
-    ours, other = models["VFG"], models["masked VAE"]
-    said = {
-        key.replace(", ", "_"): f"{abs(100 * (1 - ours[key] / other[key])):.1f} % "
-        + ("less" if ours[key] < other[key] else "more")
-        for key in ("half, bound", "half, nll", "block, bound", "block, nll")
-    }
+    ours = models["VFG"]
+    keys = {column: f"{kind}, {what}" for column, kind, what in COMPARED}
+    body = [
+        [name, *(_change(ours[key], models[name][key]) for key in keys.values())]
+        for name in models
+        if name not in ("VFG", "regressor")
+    ]
     records = [{**row, "name": name} for name, row in models.items()]
-    # Results of earlier versions have no weighted draws.
-    is_weighted = "half, weighted" in ours
-    asked = {name: what for name, what in ASKED.items() if is_weighted or "weighted" not in name}
-    said["weighted"] = fill("conditional_images.weighted").strip() + " " if is_weighted else ""
-    return fill("conditional_images", **found, **said, table=table(asked, records))
+    changes = rows(["VFG against", *keys], body)
+    return fill("conditional_images", **found, table=table(ASKED, records), changes=changes)
+
+
+def _change(ours: list[float], other: list[float]) -> str:
+    """By how many per cent the mean of one is below or above that of another."""
+    share = 100.0 * (1.0 - mean(ours) / mean(other))
+    return f"{abs(share):.1f} % {'less' if share > 0 else 'more'}"
 
 
 def representation(found: Found) -> str:

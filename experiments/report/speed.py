@@ -33,6 +33,10 @@ def _ms(key: str) -> Callable[[Found], str]:
     return lambda case: ms(case[key]) if key in case else ""
 
 
+STACKS = ("baddbmm", "vmap")
+"""Stacks of edges in plain torch."""
+
+
 def _edges(cases: list[Found], device: str) -> str:
     header = ["K", "width", "batch", "forward + backward", "next best", ""]
     header += ["inverse", "next best", ""]
@@ -50,7 +54,7 @@ def _edges(cases: list[Found], device: str) -> str:
             line += [f"{ms(best)} ({others[best]})", f"{best / ours:.1f}x"] if others else ["", ""]
         line += [f"{case['kept'][name] / 2**20:.3g}" for name in ("vfg", "baddbmm")] if kept else []
         body.append(line)
-    told = fill("speed.stacks") if kept else "\n"
+    told = fill("speed.stacks", slower=_slower(cases)) if kept else fill("speed.loops")
     return fill(
         "speed.edges",
         name=device,
@@ -58,6 +62,18 @@ def _edges(cases: list[Found], device: str) -> str:
         compiled=_compiled(cases),
         stacks=told,
     )
+
+
+def _slower(cases: list[Found]) -> str:
+    """In how many sizes a plain stack is faster in both passes, and which."""
+    sizes = []
+    for case in cases:
+        times = case["forward and backward"]
+        ours = min(value for name, value in times.items() if name.startswith("vfg"))
+        if any(times.get(name, ours) < ours for name in STACKS):
+            sizes.append(f"{case['edges']} edges of width {case['width']}")
+    listed = f": {', '.join(sizes)}" if sizes else ""
+    return f"in {len(sizes)} of {len(cases)} sizes{listed}"
 
 
 def _compiled(cases: list[Found]) -> str:

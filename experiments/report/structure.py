@@ -130,15 +130,18 @@ def graph_models(found: Found) -> str:
     )
 
 
-def _share(runs: list[Any], name: str, baselines: list[str]) -> float:
-    """The mean error of a method as a share of the best baseline's on the same seeds."""
-    own = [run for run in runs if name in run]
-    means = [
-        fmean(run[other]["rmse"] for run in own)
-        for other in baselines
-        if all(other in run for run in own)
-    ]
-    return fmean(run[name]["rmse"] for run in own) / min(means)
+def _share(runs: list[Any], name: str, baselines: list[str]) -> str:
+    """The mean error as a share of the best baseline's, on the seeds that both have.
+
+    Baselines with fewer than three of them do not count, unless none has more.
+    """
+    shares: dict[int, list[float]] = {}
+    for other in baselines:
+        both = [run for run in runs if name in run and other in run]
+        if both:
+            own, others = (fmean(run[key]["rmse"] for run in both) for key in (name, other))
+            shares.setdefault(min(len(both), 3), []).append(own / others)
+    return f"{max(shares[max(shares)]):.2f}" if shares else NONE
 
 
 def interventions(found: Found) -> str:
@@ -154,13 +157,11 @@ def interventions(found: Found) -> str:
         [name, *(_counted(errors[system][name], seeds) for system in systems)] for name in methods
     ]
     baselines = [name for name in methods if not name.startswith(("vfg", "bound"))]
-    ratios = []
-    for name in (name for name in methods if name.startswith("vfg")):
-        shares = [_share(runs, name, baselines) for runs in systems.values()]
-        listed = ", ".join(f"{share:.2f}" for share in shares)
-        ratios.append(
-            f"Errors of `{name}` as shares of the best baseline's on the same seeds: {listed}."
-        )
+    ratios = [
+        [name, *(_share(runs, name, baselines) for runs in systems.values())]
+        for name in methods
+        if name.startswith(("vfg", "bound"))
+    ]
     fields = {key: value for key, value in found.items() if key != "systems"}
     return fill(
         "interventions",
@@ -169,5 +170,5 @@ def interventions(found: Found) -> str:
         seeds=seeds,
         systems=len(systems),
         table=rows(["method", *systems], lines),
-        verdict="\n".join(ratios),
+        verdict=rows(["method", *systems], ratios),
     )

@@ -313,6 +313,39 @@ def test_merged_runs_have_all_seeds_of_the_best_rate():
     assert found["seconds"] == 12.0
 
 
+def test_runs_are_added_to_a_row_and_untested_settings_count_as_tried():
+    seconds = {"train_seconds": 2.0, "test_seconds": 1.0}
+    old = {"validation": [84.0], "elbo": [83.0], "steps": 10, **seconds}
+    seed = {
+        "rate": 1e-3,
+        "seeds": [1],
+        "validation": [85.0],
+        "elbo": [84.0],
+        "steps": 20,
+        **seconds,
+    }
+    behind = {"rate": 2e-3, "seeds": [0], "validation": [86.0], "steps": 10, **seconds}
+    data = {"models": {"VAE": old}, "surrogate": {}, "skipped": [], "seeds": [0]}
+    before = {"draws": 5, "seconds": 3.0, "data": {"mnist": data}}
+    runs = [{"draws": 5, "data": {"mnist": {"models": {"VAE": row}}}} for row in (seed, behind)]
+    row = likelihood.merge(runs, before, add=True)["data"]["mnist"]["models"]["VAE"]
+    assert (row["elbo"], row["seeds"], row["steps"]) == ([83.0, 84.0], [0, 1], 15)
+    assert row["rates"] == {"0.001": 84.0, "0.002": 86.0}
+    key = {"data": "mnist", "model": "VAE"}
+    assert likelihood.is_behind(behind, before, key)
+    assert not likelihood.is_behind(seed, before, key)  # a further seed is always tested
+    assert not likelihood.is_behind(behind | {"validation": [83.0]}, before, key)
+    assert not likelihood.is_behind(behind, before, {"data": "mnist", "model": "IAF"})
+
+
+def test_conditional_bounds_of_the_masked_vae_and_of_many_draws_agree():
+    torch.manual_seed(0)
+    model = conditional_images.MaskedVAE(8, width=2, channels=2, features=8).eval()
+    rows, hidden = (draw(5, 64) > 0).float(), conditional_images.questions(8)["half: left"].cpu()
+    found = conditional_images.ask_vae(model, rows, hidden, 4000)
+    torch.testing.assert_close(found["conditional"], found["bound"], rtol=0.0, atol=0.05)
+
+
 def test_weighted_draws_of_a_vfg_predict_what_many_draws_of_its_prior_say():
     model = perturbed(encoding(8, 4, 0, root=2, blocks=2), 1, 0.03).eval()
     rows, hidden = (draw(5, 64) > 0).float(), conditional_images.questions(8)["half: right"].cpu()

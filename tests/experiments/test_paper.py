@@ -133,7 +133,7 @@ def test_the_quick_representation_run_beats_guessing(tmp_path):
         *("--output", str(tmp_path)),
     )
     found = json.loads((tmp_path / "representation.json").read_text())
-    assert set(found) == CIRCUMSTANCES | {"rows", "budget", "models"}
+    assert set(found) == CIRCUMSTANCES | {"rows", "budget", "hidden", "models"}
     assert all(math.isfinite(number) for number in numbers(found))
     assert len(found["models"]) == 4
     for name, row in found["models"].items():

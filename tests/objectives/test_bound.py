@@ -12,7 +12,8 @@ from strategies import perturbed
 import vfg
 from vfg.distributions.priors import bound_log_scale
 from vfg.objectives.bound import lower_bound
-from vfg.sampling.noise import generated_noise
+from vfg.sampling import draw_states, log_likelihoods
+from vfg.sampling.noise import counted_noise, generated_noise
 
 NAN = float("nan")
 
@@ -216,6 +217,61 @@ def test_on_a_tied_linear_tree_the_ladder_is_exact_as_well():
     # The same Normal in closed form, by its moments: a draw is exact only if log p is.
     normal = torch.distributions.MultivariateNormal(many.mean(0), many.T.cov())
     torch.testing.assert_close(first[:1], normal.log_prob(table[:1]), rtol=0.0, atol=0.05)
+
+
+def test_on_a_tied_linear_star_every_single_draw_is_the_conditional_density():
+    model = linear(vfg.Graph.star({"a": 2, "b": 1, "c": 1}, width=3), states="sampled")
+    tied(model)
+    table = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table[1, 3] = NAN
+    given = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
+    expected = model.bound(table).total - model.bound(table, observed=given).total
+    for seed in range(3):
+        found = model.bound(table, given=given, seed=seed)
+        torch.testing.assert_close(found.total, expected, rtol=0.0, atol=1e-8)
+    weighted = model.log_likelihood(table, given=given, samples=3)
+    torch.testing.assert_close(weighted, expected, rtol=0.0, atol=1e-8)
+    every = model.effective_sample_size(table, given=given, samples=3)
+    torch.testing.assert_close(every, torch.full_like(every, 3.0))
+    assert (found.reconstruction["a"][:2] == 0.0).all()
+
+
+def test_on_a_tied_linear_tree_conditional_bounds_of_ladders_are_exact_and_nodes_are_pruned():
+    graph = vfg.Graph.tree({"a": 1, "b": 2, "c": 1, "d": 1}, arity=2, width=2)
+    model = linear(graph, states=vfg.Sampled(ladder=True))
+    tied(model)
+    table = torch.randn(4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table[3, :3] = NAN
+    # Nothing beneath one of the inner nodes is given; nothing at all; and only a part of a row.
+    given = torch.tensor(
+        [[1, 1, 1, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 1], [0, 0, 0, 1, 0]]
+    ).bool()
+    expected = model.bound(table).total - model.bound(table, observed=given).total
+    found = model.bound(table, given=given, seed=1).total
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "aggregation", "ladder", "amortised"), CASES)
+def test_conditional_bounds_are_of_the_density_that_draws_of_q_give(
+    name, aggregation, ladder, amortised
+):
+    blocks = 2 if amortised else 0
+    states = vfg.Sampled(amortised, ladder, children=not blocks, blocks=blocks)
+    model = small(name, aggregation=aggregation, states=states)
+    table = ROWS[:2]
+    given = torch.tensor([[True, False, True], [False, True, False]])
+    ids, draws = torch.arange(2), torch.arange(40_000)
+    noise = counted_noise(model.passing.schedule, ids, draws, seed=5)
+    cells = table.nan_to_num(0.0)
+    drawn = draw_states(model, cells, given, None, {}, noise, len(draws))
+    asked = ~given & ~table.isnan()
+    scores = log_likelihoods(model, drawn, cells, asked).values()
+    score = torch.stack([part.sum(0) for part in scores]).sum(0)
+    exact = score.logsumexp(0) - math.log(len(draws))
+    found = model.log_likelihood(table, given=given, samples=20_000)
+    torch.testing.assert_close(found, exact, rtol=0.0, atol=0.05)
+    bound = model.bound(table, given=given, samples=2000).total
+    assert (bound <= exact + 0.03).all()
 
 
 def test_draws_go_up_from_node_to_node_and_cannot_be_exact_on_a_tree():

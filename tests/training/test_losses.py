@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import vfg
+from vfg.objectives.bound import lower_bound
+from vfg.sampling import generated_noise
 from vfg.training.data import Table
 from vfg.training.losses import BoundLoss, RowsLoss, SurrogateLoss, held_out_score
 
@@ -67,10 +69,10 @@ def test_a_masked_step_bounds_what_it_shows():
     cells, seen = table(8), torch.ones(8, 4, dtype=torch.bool)
     seen[:, 2] = False
     torch.manual_seed(0)
-    one = BoundLoss(model, 0.0)(cells, seen, seen.float(), None, torch.ones(()))
+    one = BoundLoss(model, 0.0)(cells, seen, seen.float(), None, None, torch.ones(()))
     torch.manual_seed(0)
     other = BoundLoss(model, 0.0)(
-        cells * torch.tensor([1.0, 1.0, 9.0, 1.0]), seen, seen.float(), None, torch.ones(())
+        cells * torch.tensor([1.0, 1.0, 9.0, 1.0]), seen, seen.float(), None, None, torch.ones(())
     )
     assert torch.equal(one, other)
 
@@ -78,15 +80,85 @@ def test_a_masked_step_bounds_what_it_shows():
 def test_masked_training_never_scores_what_it_hides(monkeypatch):
     shown = []
 
-    def spy(self, cells, seen, scored, labels, beta):
+    def spy(self, cells, seen, scored, labels, given, beta):
         shown.append(torch.equal(seen.float(), scored))
-        return plain(self, cells, seen, scored, labels, beta)
+        return plain(self, cells, seen, scored, labels, given, beta)
 
     plain = BoundLoss.forward
     monkeypatch.setattr(BoundLoss, "forward", spy)
     vfg.fit(small(), table(100), epochs=1, batch=25, progress=False)
     assert shown
     assert all(shown)
+
+
+def test_conditional_steps_add_the_bound_of_hidden_cells_to_that_of_all():
+    model, cells = small(), table(50)
+    seen, given = (
+        torch.ones(50, 4, dtype=torch.bool),
+        torch.tensor([[True, True, False, True]] * 50),
+    )
+    rows = (cells, seen, seen.float(), None, given, torch.tensor(0.7))
+    torch.manual_seed(0)
+    loss = BoundLoss(model, 0.0, conditional=0.5)(*rows)
+    objectives = []
+    for known in (None, given):
+        torch.manual_seed(0)  # the same draws
+        bound = lower_bound(model, cells, seen, None, generated_noise(None), given=known)
+        objectives.append(bound.objective(0.7, 0.0).item())
+    assert loss[0].item() == pytest.approx(objectives[0] + 0.5 * objectives[1], rel=1e-5)
+    assert abs(objectives[1]) > 0.1
+    torch.manual_seed(0)
+    many, *_ = BoundLoss(model, 0.0, samples=20, conditional=0.5)(*rows[:-1], torch.ones(()))
+    weighted = model.log_likelihood(cells, samples=2000).mean()
+    weighted = weighted + 0.5 * model.log_likelihood(cells, samples=2000, given=given).mean()
+    assert many.item() == pytest.approx(weighted.item(), abs=0.3)
+
+
+def test_conditional_masking_shows_all_cells_to_q_and_gives_some(monkeypatch):
+    kinds = []
+
+    def spy(self, cells, seen, scored, labels, given, beta):
+        assert seen.all()
+        assert (scored == 1.0).all()
+        kinds.append(None if given is None else given.float().mean().item())
+        return plain(self, cells, seen, scored, labels, given, beta)
+
+    plain = BoundLoss.forward
+    monkeypatch.setattr(BoundLoss, "forward", spy)
+    options = {"epochs": 1, "batch": 100, "progress": False, "validation": 0.0}
+    vfg.fit(small(), table(400), masking=vfg.Masking(conditional=0.5), **options)
+    assert [kind is None for kind in kinds] == [True, False] * 2
+    assert all(0.3 < kind < 0.95 for kind in kinds[1::2])
+    with pytest.raises(ValueError, match="expects conditional to be at least 0, but got -1"):
+        vfg.Masking(conditional=-1.0)
+    with pytest.raises(ValueError, match=r"conditional=0\.5 is for sampled states"):
+        vfg.fit(
+            small(states="deterministic"),
+            table(400),
+            masking=vfg.Masking(conditional=0.5),
+            **options,
+        )
+
+
+@pytest.mark.slow
+def test_conditional_steps_bring_draws_of_q_nearer_to_the_closed_form():
+    loadings = torch.tensor([1.0, -1.0, 2.0, 0.0])
+    covariance, known = loadings[:, None] * loadings + 0.09 * torch.eye(4), [0, 1, 3]
+    test, given = table(400, seed=1), torch.tensor([True, True, False, True]).expand(400, 4)
+    whole, part = (
+        torch.distributions.MultivariateNormal(torch.zeros(len(k)), covariance[k][:, k])
+        .log_prob(test[:, k])
+        .mean()
+        for k in ([0, 1, 2, 3], known)
+    )
+    found = []
+    for weight in (0.0, 1.0):
+        model, masking = small(), vfg.Masking(conditional=weight)
+        options = {"epochs": 40, "batch": 40, "rate": 1e-2, "warmup": 3, "validation": 0.05}
+        vfg.fit(model, table(), masking=masking, progress=False, **options)
+        found.append(model.log_likelihood(test, given=given, samples=50).mean())
+    assert found[0] < found[1] < whole - part + 0.02
+    assert found[1] > whole - part - 0.2
 
 
 @torch.no_grad()
@@ -116,10 +188,10 @@ def test_runs_with_sampled_states_resume_to_the_bit(tmp_path):
 def test_input_dropout_hides_cells_from_messages_and_scores_them(monkeypatch):
     shares = []
 
-    def spy(self, cells, seen, scored, labels, beta):
+    def spy(self, cells, seen, scored, labels, given, beta):
         assert torch.equal(scored, torch.ones_like(scored))
         shares.append(seen.float().mean().item())
-        return plain(self, cells, seen, scored, labels, beta)
+        return plain(self, cells, seen, scored, labels, given, beta)
 
     plain = BoundLoss.forward
     monkeypatch.setattr(BoundLoss, "forward", spy)
@@ -144,7 +216,7 @@ def test_rows_are_scored_by_the_weighted_bound_of_as_many_samples():
 
 def test_steps_with_several_samples_ascend_their_weighted_bound():
     model, cells = small(), table(100)
-    given = (cells, torch.ones_like(cells, dtype=torch.bool), torch.ones_like(cells), None)
+    given = (cells, torch.ones_like(cells, dtype=torch.bool), torch.ones_like(cells), None, None)
     losses = [BoundLoss(model, 0.0, samples=samples) for samples in (1, 64)]
     torch.manual_seed(0)
     (one, *_), (many, explained, kl, *rest) = (

@@ -474,7 +474,7 @@ def test_groups_of_columns_are_hidden_together_across_leaves(copies):
     models = [small(seed, states="sampled") for seed in range(copies)]
     task = hidden_task(models, masking=masking)
     rows = torch.arange(64) if copies == 1 else torch.arange(64)[:, None].expand(-1, 2)
-    _, visible, scored, _ = task.batch(rows, True, torch.Generator().manual_seed(0))
+    _, visible, scored, *_ = task.batch(rows, True, torch.Generator().manual_seed(0))
     parts = visible.view(64, copies, 4)
     assert torch.equal(parts[..., [0, 1]], parts[..., [2, 3]])
     assert torch.equal(scored > 0, visible), "the bound is that of what is seen"

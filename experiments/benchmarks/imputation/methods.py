@@ -169,7 +169,7 @@ LIMITS = {
     "classical": 800_000,
     "miceforest": 200_000,
     "miceforest40": 100_000,
-    "hyperimpute": 100_000,
+    "hyperimpute": 200_000,
     "utrees": 200_000,
     "forestdiffusion": 20_000,
     "miwae": 800_000,

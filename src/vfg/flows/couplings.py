@@ -132,13 +132,16 @@ class CouplingLayer(Flow):
         change = self._uncouple if inverse else self._couple
         return change(moved, self._numbers(kept))
 
-    def transform_given(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    def transform_given(
+        self, x: Tensor, context: Tensor, *, inverse: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Transform `(edges, batch, width)` given a context `(edges, batch, numbers)`.
 
         Returns the result and the logarithms of the derivatives by coordinate.
         """
         kept, moved = split(x, self.kept, self.moved, self.places)
-        moved, slopes = self._couple(moved, self._numbers(kept, context))
+        change = self._uncouple if inverse else self._couple
+        moved, slopes = change(moved, self._numbers(kept, context))
         parts = (kept, moved), (torch.zeros_like(kept), slopes)
         places = self.kept, self.moved, self.places
         return join(*parts[0], *places), join(*parts[1], *places)

@@ -65,7 +65,7 @@ CLOSE = 0.2
 HEAVIEST = 10.0
 """The kurtosis up to which columns are drawn with Normal noise, and noise about curves is taken for
 that: with heavier tails, draws would lose the shape that those of an ensemble have. Exponential
-variables have 9, lognormal ones 20 and more."""
+variables have 9, lognormal ones far more."""
 UNEVEN = 0.4
 """The correlation of its size with what is predicted up to which it does."""
 MARGIN = 0.25

@@ -112,15 +112,16 @@ were missing at random, and in none of 50 such UCI tables; `experiments.benchmar
 mechanisms of these kinds."""
 STEEP_TILT = 1.5
 """The slope from which the cells of a column beyond a value may all be missing. It was 1.7 to 2.7
-where they were, and at most 1.8 where the log-odds grew by 1.5 per deviation."""
+where they were and others predict the column, and at most 1.4 where the log-odds of its own value
+grew by 1.5 per deviation."""
 STEP_COST = 4.0
 """What a step costs, as a logarithm of a Bayes factor, since its slope has no prior of its own. In
-tables of two columns, where it says the same as the other column, it explained 1.4 to 3.9 more."""
+tables of two columns, where it says the same as the other column, it explained 1.4 to 3.1 more."""
 MOST_STEPS = 3
 """Columns that are tried for that, at most, which bounds the time."""
 ONE_MARGIN = 1.0
 """By how much the own value must explain more than one other column, since the two are the same
-where that column alone predicts it: logarithms of Bayes factors then differed by at most 0.1."""
+where that column alone predicts it: the own value then explained at most 0.1 more."""
 SKEWED = 1.0
 """The skewness of a column from which its normal scores are looked at, too."""
 SCORED_COLUMNS, SCORED_ROWS = 40, 5

@@ -29,7 +29,7 @@ from vfg.imputation.categories import (
     category_columns,
     choose_sets,
 )
-from vfg.imputation.conditionals import fit_family, kept_rows
+from vfg.imputation.conditionals import TableFamilies, kept_rows
 from vfg.imputation.constraints import Constraints
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.fitting import fit_parts
@@ -343,37 +343,28 @@ class TableModel(Ensemble):
 
     counterfactual = counterfactual
 
-    def family_model(self, child: str, causes: Sequence[str]) -> TableModel | None:
-        """A model of a number given its causes, for interventions; None for the model itself.
+    def family_models(self, parents: Mapping[str, Sequence[str]]) -> TableFamilies | None:
+        """Models of columns given their causes, for interventions; None for the model itself.
 
-        It is fitted to the rows that row mixtures keep, once for every family.
+        They are fitted to the rows that row mixtures keep, once for every set of families.
         """
-        family = tuple(self.labels[name] for name in (child, *causes))
-        if self._kept_rows is None or self.variables[child].kind == "choice":
+        if self._kept_rows is None or not parents:
             return None
-        if family not in self._families:
-            self._families[family] = self._fit_family(family)
-        return self._families[family]
-
-    def _fit_family(self, family: Sequence[Label]) -> TableModel | None:
-        assert self._kept_rows is not None
-        columns = [[p for p in self.encoding.places(k) if p in self.columns] for k in family]
-        if not columns[0]:
-            return None
-        places = [self.columns.index(place) for own in columns for place in own]
-        values, observed = self._kept_rows
-        widths = [len(own) for own in columns if own]
-        parts = fit_family(values[:, places], observed[:, places], widths)
-        if parts is None:
-            return None
-        model = TableModel(self.settings)
-        model._assemble(self.encoding, [place for own in columns for place in own], parts)
-        return model
+        families = tuple((child, tuple(causes)) for child, causes in parents.items())
+        if families not in self._families:
+            self._families[families] = TableFamilies(self, parents)
+        return self._families[families]
 
     @cached_property
-    def _families(self) -> dict[tuple[Label, ...], TableModel | None]:
+    def _families(self) -> dict[tuple[Any, ...], TableFamilies]:
         """Models of families that interventions asked for."""
         return {}
+
+    @property
+    def rows_for_families(self) -> tuple[Tensor, Tensor]:
+        """The rows that the model keeps, and which cells are observed."""
+        assert self._kept_rows is not None
+        return self._kept_rows
 
     @cached_property
     def _kept_rows(self) -> tuple[Tensor, Tensor] | None:
@@ -1260,6 +1251,7 @@ def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
         "targeted": (columns,),
         "trust": (columns,),
         "linear_errors": (columns,),
+        "targeted": (columns,),
         "usual_distance": (),
     }
     optional: dict[str, Any] = {

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy
@@ -359,6 +359,19 @@ def _repeat(rows: _Rows, count: int) -> _Rows:
     return _Rows({name: np.resize(cells, count) for name, cells in rows.cells.items()}, count)
 
 
+class Conditional(Protocol):
+    """What is asked about a column given its causes."""
+
+    def samples(self, n: int) -> Mapping[Any, Any]:
+        """Draws `(n, rows)` by column."""
+
+    def expectations(self) -> Mapping[str, Array]:
+        """Means `(rows,)`, or probabilities `(rows, categories)`."""
+
+    def quantile(self, q: Sequence[float]) -> Mapping[Any, Any]:
+        """Quantiles `(levels, rows)`."""
+
+
 class _World:
     """Rows of an intervened model: all columns are drawn, those behind a target first."""
 
@@ -374,6 +387,7 @@ class _World:
         self.model, self.causes, self.variables = model, causes, variables
         self.settings, self.rows, self.seed = settings, rows, seed
         self.effects = causes.below(settings)
+        self._families: Any = None
 
     def select(self, rows: Sequence[int]) -> Self:
         """The same for some rows."""
@@ -404,6 +418,7 @@ class _World:
         The first draws are the same for every count.
         """
         needed = self._needed(targets)
+        self._families = self._fit_families(needed)
         drawn = self._draw_unaffected(needed, count)
         expected: dict[str, Any] = {}
         for name in self.causes.parents:
@@ -441,7 +456,9 @@ class _World:
         """Joint draws of columns given what is known of each row, before anything was set."""
         draw_rows = getattr(self.model, "draw_kept_rows", None)
         if draw_rows is not None and not self.rows.named:
-            kept = draw_rows(names, count, self.seed)
+            families = self._families
+            kept = None if families is None else families.draw_rows(names, count, self.seed)
+            kept = draw_rows(names, count, self.seed) if kept is None else kept
             if kept is not None:  # causes as they are in the table
                 return {
                     name: np.tile(own[:, None], (1, self.rows.count)) for name, own in kept.items()
@@ -458,15 +475,35 @@ class _World:
             for k in range(self.rows.count)
         ]
 
-    def _given_causes(self, name: str, drawn: Mapping[str, Array]) -> Answer:
-        """The answer about a column given draws of its causes, one after the other.
+    def _fit_families(self, needed: set[str]) -> Any:
+        """Models of the families that are drawn from; None for the conditionals of the model.
 
-        An ensemble that fills cells given all others has models of families beside it.
+        An ensemble that fills cells given all others has models of families beside it. They are
+        fitted together with those of their causes and of the effects of both, which tell about
+        missing cells.
         """
+        fit = getattr(self.model, "family_models", None)
+        drawn = {name for name in needed & self.effects if name not in self.settings}
+        if fit is None or not drawn:
+            return None
+        parents = self.causes.parents
+        near = drawn.union(*(parents[name] for name in drawn))
+        return fit(
+            {
+                name: causes
+                for name, causes in parents.items()
+                if causes and (name in near or near.intersection(causes))
+            }
+        )
+
+    def _given_causes(self, name: str, drawn: Mapping[str, Array]) -> Conditional:
+        """The answer about a column given draws of its causes, one after the other."""
         parents = self.causes.parents[name]
-        fitted = getattr(self.model, "family_model", None)
-        model: Model = (None if fitted is None else fitted(name, parents)) or self.model
-        return self._given(model, name, parents, drawn)
+        if self._families is not None and name in self._families:
+            causes = {cause: _evidence(drawn[cause]) for cause in parents}
+            answer: Conditional = self._families.given(name, causes, self._seed_of(name))
+            return answer
+        return self._given(self.model, name, parents, drawn)
 
     def _given(
         self, model: Model, name: str, parents: Sequence[str], drawn: Mapping[str, Array]
@@ -474,9 +511,11 @@ class _World:
         evidence: Any = {cause: _evidence(drawn[cause]) for cause in parents}
         if not parents:
             evidence = [{}] * (next(iter(drawn.values())).size if drawn else self.rows.count)
-        # The draws of a column must not repeat those of another.
-        own_seed = self.seed + 1 + list(self.causes.parents).index(name)
-        return model.infer(evidence, [name], seed=own_seed)
+        return model.infer(evidence, [name], seed=self._seed_of(name))
+
+    def _seed_of(self, name: str) -> int:
+        """The draws of a column must not repeat those of another."""
+        return self.seed + 1 + list(self.causes.parents).index(name)
 
     def check_directions(self, dag: Any) -> None:
         """Warn of edges of a learned DAG whose direction is not known, where it matters."""
@@ -510,7 +549,7 @@ class _World:
     def _overlap_warning(self, name: str) -> str:
         """What is wrong with the first value of a column that few rows have; nothing if none is."""
         cells = self.settings[name]
-        everywhere = self._shares(name, (), 1)[0]
+        everywhere = self._shares_of_rows(name)
         rare = np.flatnonzero(everywhere < (RARE if self._is_choice(name) else EDGE))
         if len(rare):
             share = max(100 * float(everywhere[rare[0]]), 0.1)
@@ -535,6 +574,17 @@ class _World:
 
     def _is_choice(self, name: str) -> bool:
         return self.variables[name].kind == "choice"
+
+    def _shares_of_rows(self, name: str) -> Array:
+        """How many rows have a value that is set, or one further out, `(rows,)`."""
+        draw_rows = getattr(self.model, "draw_kept_rows", None)
+        kept = None if draw_rows is None else draw_rows([name], DRAWS, self.seed)
+        if kept is None or self._is_choice(name):
+            result: Array = self._shares(name, (), 1)[0]
+            return result
+        cells = self.settings[name].astype(float)
+        drawn = np.asarray(kept[name], dtype=float)[:, None]
+        return np.asarray(2.0 * np.minimum((drawn <= cells).mean(0), (drawn >= cells).mean(0)))
 
     def _shares(self, name: str, parents: Sequence[str], count: int) -> Array:
         """How probable a value that is set, or one further out, is given draws of some causes.
@@ -564,6 +614,7 @@ class _Counterfactual(_World):
 
     def draw(self, targets: Sequence[str], count: int) -> tuple[dict[str, Array], dict[str, Any]]:
         needed = self._needed(targets)
+        self._families = self._fit_families(needed)
         behind = {cause for name in needed for cause in self.causes.parents[name]}
         factual = self._factual([n for n in self.causes.parents if n in needed | behind], count)
         changed = {name: np.tile(own, (count, 1)) for name, own in self.settings.items()}
@@ -591,14 +642,14 @@ class _Counterfactual(_World):
         return drawn
 
 
-def _rank(answer: Answer, name: str, values: Array) -> Array:
+def _rank(answer: Conditional, name: str, values: Array) -> Array:
     """Normal scores of the ranks of values, `(rows,)`."""
     return _interpolate(
         values, _column(answer.quantile(scipy.special.ndtr(RANKS).tolist())[name]), RANKS[:, None]
     )
 
 
-def _at_rank(answer: Answer, name: str, ranks: Array) -> Array:
+def _at_rank(answer: Conditional, name: str, ranks: Array) -> Array:
     """Values at Normal scores of ranks, `(rows,)`."""
     return _interpolate(
         ranks, RANKS[:, None], _column(answer.quantile(scipy.special.ndtr(RANKS).tolist())[name])

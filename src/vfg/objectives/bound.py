@@ -6,6 +6,13 @@ $$\log p(x) \ge E_{q(h \mid x)}\Big[\sum_t \log p(x^{(t)} \mid h) + \sum_i
 It holds for every q, and for the observed cells of rows with missing values: unobserved cells drop
 out, and nodes without observed descendants are pruned. With K draws per row, log of the mean of the
 weights $p(x, h_k) / q(h_k)$ is a bound too, on average, and rises to log p(x) with K.
+
+With $q(h \mid x_v)$ of some cells $x_v$ in place of $p(x_v, h)$ it is a bound of the other cells,
+
+$$\log \int q(h \mid x_v) p(x_u \mid h) dh \ge E_{q(h \mid x)}\big[\log p(x_u \mid h)
+  + \log q(h \mid x_v) - \log q(h \mid x)\big]$$
+
+which says how well draws of q given a part of a row predict the rest of it.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from torch import Tensor
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_labels, as_table
 from vfg.objectives.surrogate import Terms, in_data_units, show_means
-from vfg.sampling import Noise, draw_states, log_likelihoods, log_weights
+from vfg.sampling import Draw, Noise, condition, draw_states, log_likelihoods, log_weights
 from vfg.sampling.noise import counted_noise
 
 if TYPE_CHECKING:
@@ -41,7 +48,10 @@ class Bound:
     reconstruction: Terms
     """log p(x | h) by leaf, on the observed cells."""
     prior: Terms
-    """log p(h | parents) by latent node, at roots log p(h); 0 where a node is pruned."""
+    """log p(h | parents) by latent node, at roots log p(h); 0 where a node is pruned.
+
+    For cells given others, log q(h | messages from those).
+    """
     posterior: Terms
     """log q(h | messages) by latent node; 0 where a node is pruned."""
 
@@ -83,8 +93,9 @@ def bound(
     labels: ArrayLike | None = None,
     samples: int = 1,
     seed: int = 0,
+    given: ArrayLike | None = None,
 ) -> Bound:
-    """A lower bound of log p(x) per row, in named parts; differentiable.
+    r"""A lower bound of log p(x) per row, in named parts; differentiable.
 
     On average over draws it is below log p of the observed cells, in the units of the data; a
     single draw may lie above.
@@ -96,6 +107,9 @@ def bound(
         labels: label per row, −1 for none, if the prior has labels.
         samples: how many draws per row are averaged.
         seed: of the draws.
+        given: which cells are known, in the shape of the table: then it is the bound of the other
+            observed cells given these, under the density from which `infer` draws them,
+            $\int q(h \mid \text{given}) p(\cdot \mid h) dh$.
 
     Raises:
         ValueError: for a model with deterministic states, or an invalid table.
@@ -106,12 +120,15 @@ def bound(
         >>> bound = model.bound(torch.zeros(3, 2))
         >>> bound.total.shape, list(bound.reconstruction), list(bound.kl)
         (torch.Size([3]), ['a', 'b'], ['root'])
+        >>> model.bound(torch.zeros(3, 2), given=torch.tensor([[True, False]] * 3)).total.shape
+        torch.Size([3])
     """
     cells, seen, like = as_table(model, table, observed)
+    known, asked = _known(model, table, seen, given)
     ids = torch.arange(len(cells), device=cells.device)
-    noise = _noise(model, ids, range(samples), seed)
-    scaled = lower_bound(model, cells, seen, as_labels(model, labels, len(cells)), noise, samples)
-    units = in_data_units(model, scaled.reconstruction, seen)
+    noise, own = _noise(model, ids, range(samples), seed), as_labels(model, labels, len(cells))
+    scaled = lower_bound(model, cells, seen, own, noise, samples, given=known)
+    units = in_data_units(model, scaled.reconstruction, asked)
     return Bound(units, scaled.prior, scaled.posterior).to(like)
 
 
@@ -124,6 +141,7 @@ def log_likelihood(
     observed: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     seed: int = 0,
+    given: ArrayLike | None = None,
 ) -> Tensor:
     r"""log p(x) per row by importance weighting, in the units of the data.
 
@@ -138,6 +156,9 @@ def log_likelihood(
         observed: which cells may be used.
         labels: label per row, −1 for none, if the prior has labels.
         seed: of the draws.
+        given: which cells are known, in the shape of the table: then it is that of the other
+            observed cells given these, under the density from which `infer` draws them,
+            $\int q(h \mid \text{given}) p(\cdot \mid h) dh$.
 
     Returns:
         `(rows,)`.
@@ -151,7 +172,7 @@ def log_likelihood(
         >>> model.log_likelihood(torch.zeros(3, 2), samples=10).shape
         torch.Size([3])
     """
-    first, _, volume, like = _weight_sums(model, table, samples, observed, labels, seed)
+    first, _, volume, like = _weight_sums(model, table, samples, observed, labels, seed, given)
     return (first - math.log(samples) - volume).to(like)
 
 
@@ -164,6 +185,7 @@ def effective_sample_size(
     observed: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     seed: int = 0,
+    given: ArrayLike | None = None,
 ) -> Tensor:
     r"""How many of the draws behind `log_likelihood` count, per row, from 1 to `samples`.
 
@@ -178,7 +200,7 @@ def effective_sample_size(
         >>> bool((model.effective_sample_size(torch.zeros(3, 2), samples=10) >= 1.0).all())
         True
     """
-    first, second, _, like = _weight_sums(model, table, samples, observed, labels, seed)
+    first, second, _, like = _weight_sums(model, table, samples, observed, labels, seed, given)
     return (2.0 * first - second).exp().to(like)
 
 
@@ -189,13 +211,15 @@ def _weight_sums(
     observed: ArrayLike | None,
     labels: ArrayLike | None,
     seed: int,
+    given: ArrayLike | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """log Σ w, log Σ w² in the model's units, the log-volume of a unit, and what is like the table.
 
     All are per row, but for the last.
     """
     cells, seen, like = as_table(model, table, observed)
-    given = as_labels(model, labels, len(cells))
+    known, asked = _known(model, table, seen, given)
+    every = as_labels(model, labels, len(cells))
     ids = torch.arange(len(cells), device=cells.device)
     result = torch.zeros(2, len(cells), dtype=torch.float64, device=cells.device)
     most = AT_ONCE.get(cells.device.type, OTHER_AT_ONCE)
@@ -203,19 +227,46 @@ def _weight_sums(
     with evaluating(model):
         for start in range(0, len(cells), size):
             rows = ids[start : start + size]
-            own = None if given is None else given[rows]
+            own = None if every is None else every[rows]
+            part = None if known is None else known[rows]
             together = max(1, most // len(rows))
             parts = []
             for first in range(0, samples, together):
                 draws = range(first, min(first + together, samples))
                 noise = _noise(model, rows, draws, seed)
-                states = draw_states(
-                    model, cells[rows], seen[rows], own, {}, noise, len(draws), pruned=False
-                )
-                weights = log_weights(model, states, cells[rows], seen[rows])
+                data = cells[rows], seen[rows]
+                states = _draw(model, *data, own, noise, len(draws), part, pruned=False)
+                weights = log_weights(model, states, cells[rows], asked[rows])
                 parts.append(torch.stack([weights, 2.0 * weights]).logsumexp(1))
             result[:, rows] = torch.stack(parts).logsumexp(0)
-    return *result, (seen * model.scaling.scale.log()).sum(1), like
+    return *result, (asked * model.scaling.scale.log()).sum(1), like
+
+
+def _known(
+    model: VFG, table: ArrayLike, seen: Tensor, given: ArrayLike | None
+) -> tuple[Tensor | None, Tensor]:
+    """The seen cells that are given, None if nothing is; and those that a bound is of."""
+    if given is None:
+        return None, seen
+    known = seen & as_table(model, table, given)[1]
+    return known, seen & ~known
+
+
+def _draw(
+    model: VFG,
+    cells: Tensor,
+    seen: Tensor,
+    labels: Tensor | None,
+    noise: Noise,
+    draws: int,
+    given: Tensor | None,
+    pruned: bool,
+) -> Draw:
+    """States from q given the seen cells; with `given`, q of those cells is their prior."""
+    if given is None:
+        return draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
+    states = draw_states(model, cells, seen, labels, {}, noise, draws, complete=True)
+    return condition(model, states, cells, given, labels)
 
 
 def lower_bound(
@@ -227,16 +278,24 @@ def lower_bound(
     draws: int = 1,
     scored: Tensor | None = None,
     pruned: bool | None = None,
+    given: Tensor | None = None,
 ) -> Bound:
     """The bound of the seen cells of a table in the model's units; nothing is checked.
 
     If `scored` is given, of those cells, from a q that sees less. Then nodes without seen
-    descendants are drawn from p, unless `pruned` says that there are none.
+    descendants are drawn from p, unless `pruned` says that there are none. Cells that are `given`
+    are known, and the bound is that of the others.
     """
     # Cells that q does not see may lie beneath pruned nodes, whose states then count.
     pruned = scored is not None if pruned is None else pruned
-    states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
-    explained = log_likelihoods(model, states, cells, seen if scored is None else scored)
+    states = _draw(model, cells, seen, labels, noise, draws, given, pruned)
+    counted = seen if scored is None else scored
+    return bound_of(model, states, cells, counted if given is None else counted * ~given)
+
+
+def bound_of(model: VFG, states: Draw, cells: Tensor, scored: Tensor) -> Bound:
+    """The bound of the scored cells from these draws."""
+    explained = log_likelihoods(model, states, cells, scored)
     return Bound(
         _terms(model, explained), _terms(model, states.prior), _terms(model, states.posterior)
     )
@@ -260,7 +319,15 @@ def weighted_bound(
     """
     pruned = scored is not None if pruned is None else pruned
     states = draw_states(model, cells, seen, labels, {}, noise, draws, pruned=pruned)
-    explained = log_likelihoods(model, states, cells, seen if scored is None else scored)
+    return weighted_bound_of(model, states, cells, seen if scored is None else scored, beta)
+
+
+def weighted_bound_of(
+    model: VFG, states: Draw, cells: Tensor, scored: Tensor, beta: float | Tensor
+) -> Tensor:
+    """The same from these draws."""
+    explained = log_likelihoods(model, states, cells, scored)
+    draws = next(iter(states.prior.values())).shape[1]
     reconstruction = torch.stack([part.sum(0) for part in explained.values()]).sum(0)
     terms = [states.posterior[k] - prior for k, prior in states.prior.items()]
     kl = torch.stack([term.sum(0) for term in terms]).sum(0)

@@ -5,6 +5,7 @@ from vfg.sampling.samplers import Deterministic, Sampled, Sampler, StatesSpec, s
 from vfg.sampling.state_sampler import (
     Draw,
     SampledStates,
+    condition,
     draw_states,
     log_likelihoods,
     log_weights,
@@ -21,6 +22,7 @@ __all__ = [
     "SampledStates",
     "Sampler",
     "StatesSpec",
+    "condition",
     "draw_states",
     "log_likelihoods",
     "log_weights",

@@ -85,6 +85,13 @@ def scale_noise(factor: Tensor, noise: Tensor) -> Tensor:
     )
 
 
+def unscale(factor: Tensor, scaled: Tensor) -> Tensor:
+    """Lᵀ x, which undoes `scale_noise`."""
+    if factor.ndim == scaled.ndim:
+        return scaled * factor
+    return (factor.mT @ scaled[..., None])[..., 0]
+
+
 def log_density(factor: Tensor, noise: Tensor) -> Tensor:
     """log of the density of L⁻ᵀ ε in parts that sum over coordinates, shaped like ε."""
     is_diagonal = factor.ndim == noise.ndim

@@ -15,7 +15,14 @@ from vfg.flows.conditioners import check_residual
 from vfg.flows.images import squeeze, unsqueeze
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
-from vfg.sampling.noise import add_diagonal, factorise, log_density, scale_noise, solve_factored
+from vfg.sampling.noise import (
+    add_diagonal,
+    factorise,
+    log_density,
+    scale_noise,
+    solve_factored,
+    unscale,
+)
 from vfg.utils.specs import Spec
 
 
@@ -212,12 +219,22 @@ class PosteriorFlow(nn.Module):
 
         `messages` have the shape of `drawn`, or 1 draw.
         """
+        return self._transform(drawn, messages, inverse=False)
+
+    def inverse(self, drawn: Tensor, messages: Tensor) -> tuple[Tensor, Tensor]:
+        """The draws before the layers, and logarithms of the derivatives of this inverse."""
+        return self._transform(drawn, messages, inverse=True)
+
+    def _transform(
+        self, drawn: Tensor, messages: Tensor, *, inverse: bool
+    ) -> tuple[Tensor, Tensor]:
         shape, state = drawn.shape, drawn.flatten(1, 2)
         context = messages.expand(shape).flatten(1, 2)
         total = torch.zeros_like(state)
-        for layer in self.layers:
+        layers = list(self.layers)
+        for layer in layers[::-1] if inverse else layers:
             assert isinstance(layer, AffineCoupling)
-            state, slopes = layer.transform_given(state, context)
+            state, slopes = layer.transform_given(state, context, inverse=inverse)
             total = total + slopes
         return state.view(shape), total.view(shape)
 
@@ -228,6 +245,16 @@ class Proposal(NamedTuple):
     state: Tensor
     log_density: Tensor
     """log q in parts that sum over coordinates."""
+
+
+class Normals(NamedTuple):
+    """The Normals of q before its coupling layers: centre + S L⁻ᵀ ε."""
+
+    centre: Tensor
+    factor: Tensor
+    """L, or its diagonal."""
+    log_stretch: Tensor | None
+    """log S; None for 0."""
 
 
 class Sampler(nn.Module):
@@ -291,22 +318,49 @@ class Sampler(nn.Module):
         noise: Tensor,
     ) -> Proposal:
         """Draw from the Normal of q with standard numbers `(nodes, draws, rows, width)`."""
-        eta, precision = incoming.information, incoming.precision
         with torch.autocast(noise.device.type, enabled=False):
-            if eta is None or precision is None:
-                return self._around(incoming, move, expected, noise)
-            if expected is not None:
-                precision = add_diagonal(precision, eta, expected.precision)
-                eta = eta + expected.precision * expected.mean
-            elif self.log_lean is not None:
-                lean = bound_log_scale(self.log_lean).exp()
-                precision = add_diagonal(precision, eta, lean)
-                eta = eta + lean * default
-            factor = factorise(precision, incoming.value)
-            stretch = bound_log_scale(self.log_scale + move.change)
-            around = solve_factored(factor, eta) + move.shift
-            state = around + stretch.exp() * scale_noise(factor, noise)
-            return Proposal(state, log_density(factor, noise) - stretch)
+            centre, factor, stretch = self._normals(incoming, move, default, expected)
+            scaled, density = scale_noise(factor, noise), log_density(factor, noise)
+            if stretch is None:
+                return Proposal(centre + scaled, density)
+            return Proposal(centre + stretch.exp() * scaled, density - stretch)
+
+    def judge(
+        self,
+        incoming: Incoming,
+        move: Move,
+        default: Tensor,
+        expected: Expected | None,
+        state: Tensor,
+    ) -> Proposal:
+        """Given states `(nodes, draws, rows, width)` with their density under q."""
+        start, slopes = state, torch.zeros_like(state)
+        if self.flow is not None:
+            start, slopes = self.flow.inverse(state, incoming.value)
+        with torch.autocast(state.device.type, enabled=False):
+            centre, factor, stretch = self._normals(incoming, move, default, expected)
+            scaled = start - centre
+            if stretch is not None:
+                scaled, slopes = scaled * (-stretch).exp(), slopes - stretch
+            noise = unscale(factor, scaled)
+            return Proposal(state, log_density(factor, noise) + slopes)
+
+    def _normals(
+        self, incoming: Incoming, move: Move, default: Tensor, expected: Expected | None
+    ) -> Normals:
+        eta, precision = incoming.information, incoming.precision
+        if eta is None or precision is None:
+            return self._around(incoming, move, expected)
+        if expected is not None:
+            precision = add_diagonal(precision, eta, expected.precision)
+            eta = eta + expected.precision * expected.mean
+        elif self.log_lean is not None:
+            lean = bound_log_scale(self.log_lean).exp()
+            precision = add_diagonal(precision, eta, lean)
+            eta = eta + lean * default
+        factor = factorise(precision, incoming.value)
+        stretch = bound_log_scale(self.log_scale + move.change)
+        return Normals(solve_factored(factor, eta) + move.shift, factor, stretch)
 
     def transform(self, incoming: Incoming, drawn: Proposal) -> Proposal:
         """Take draws through the coupling layers of q, if it has any."""
@@ -322,9 +376,7 @@ class Sampler(nn.Module):
         log_scale = bound_log_scale(self.log_scale + slope + move.change)
         return incoming.value + move.shift, log_scale
 
-    def _around(
-        self, incoming: Incoming, move: Move, expected: Expected | None, noise: Tensor
-    ) -> Proposal:
+    def _around(self, incoming: Incoming, move: Move, expected: Expected | None) -> Normals:
         """Around the aggregated state, coordinate by coordinate, as messages have no precision."""
         centre, log_scale = self.normal(incoming, move)
         precision = (-2.0 * log_scale).exp()
@@ -332,5 +384,4 @@ class Sampler(nn.Module):
             known = precision * incoming.observed
             precision = known + expected.precision
             centre = (known * centre + expected.precision * expected.mean) / precision
-        factor = factorise(precision, precision)
-        return Proposal(centre + scale_noise(factor, noise), log_density(factor, noise))
+        return Normals(centre, factorise(precision, precision), None)

@@ -59,7 +59,10 @@ class SampledStates(nn.Module):
 
 
 class _StateSampler:
-    """One drawing of all states; holds what the steps share."""
+    """One drawing of all states; holds what the steps share.
+
+    If `states` are given, they are not drawn but judged: the result has their densities.
+    """
 
     def __init__(
         self,
@@ -70,11 +73,15 @@ class _StateSampler:
         noise: Noise,
         draws: int,
         pruned: bool,
+        *,
+        states: list[Tensor] | None = None,
+        complete: bool = False,
     ) -> None:
         self.sampled, self.passing = sampling_of(model), model.passing
         self.priors = {index: model.prior_at(index) for index in model._blocks_of(model.priors)}
         self.leaves, self.labels, self.evidence = leaves, labels, evidence
         self.noise, self.draws, self.pruned = noise, draws, pruned
+        self.states, self.complete = states, complete
         self.schedule, self.ladder = self.passing.schedule, self.sampled.spec.ladder
         self.some = next(iter(leaves.values())).value
         self.rows = self.some.shape[1]
@@ -100,7 +107,8 @@ class _StateSampler:
             else:
                 state = self._aggregate(index, states, outgoing)
                 self.moves[index] = self._sampler(index).move(self.incoming[index])
-                self.numbers[index] = self._numbers(index)
+                if self.states is None:
+                    self.numbers[index] = self._numbers(index)
                 if not self.ladder:
                     self.proposals[index] = self._propose(index, None)
                 state = self._outgoing(index, state)
@@ -184,6 +192,9 @@ class _StateSampler:
         prior: dict[int, Tensor] = {}
         posterior: dict[int, Tensor] = {}
         for index in reversed(range(len(self.schedule.blocks))):
+            if index in self.leaves and self.states is not None:
+                states[index] = self.states[index]
+                continue
             expected = None if index in self.roots else self._expect(index, states)
             if index in self.leaves:
                 assert expected is not None
@@ -194,14 +205,17 @@ class _StateSampler:
             proposal = self.proposals[index]
             has = self.incoming[index].observed.any(-1)
             drawn = proposal.state
-            if self.pruned:
+            if self.pruned and self.states is None:
                 drawn = torch.where(has[..., None], drawn, self._draw_from_prior(index, expected))
             states[index] = self._put_evidence(index, drawn)
-            prior[index] = self._log_prior(index, states[index], expected) * has
+            log_p = self._log_prior(index, states[index], expected)
             log_q = proposal.log_density
             if index in self.evidence:
                 log_q = log_q * self.evidence[index].isnan()[:, None]
-            posterior[index] = log_q.sum(-1) * has
+            if self.complete:
+                prior[index], posterior[index] = log_p, torch.where(has, log_q.sum(-1), log_p)
+            else:
+                prior[index], posterior[index] = log_p * has, log_q.sum(-1) * has
         return Draw([states[index] for index in range(len(states))], prior, posterior)
 
     def _expect(self, index: int, states: dict[int, Tensor]) -> Tensor:
@@ -242,13 +256,15 @@ class _StateSampler:
 
     def _propose(self, index: int, expected: Tensor | None) -> Proposal:
         width, sampler = self.schedule.blocks[index].width, self._sampler(index)
-        drawn = sampler.propose(
+        given = (
             self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
             None if expected is None else Expected(expected, self._above(index)),
-            self.numbers[index][..., :width],
         )
+        if self.states is not None:
+            return sampler.judge(*given, self.states[index])
+        drawn = sampler.propose(*given, self.numbers[index][..., :width])
         # Evidence takes the place of some coordinates: the others must not depend on them in q.
         return drawn if index in self.evidence else sampler.transform(self.incoming[index], drawn)
 
@@ -335,15 +351,33 @@ def draw_states(
     draws: int,
     *,
     pruned: bool = True,
+    complete: bool = False,
 ) -> Draw:
     """All latent states given the seen cells of a table in the model's units.
 
     Evidence fixes coordinates of latent nodes, by block, NaN where free; it counts in p like data
     and not in q. Without `pruned`, states of nodes without seen descendants mean nothing; the terms
-    of the bound do not depend on them.
+    of the bound do not depend on them. If `complete`, both terms of pruned nodes are log p in place
+    of 0: the densities of all that was drawn.
     """
     leaves = model._leaf_states(cells, seen)
-    return _StateSampler(model, leaves, labels, evidence, noise, draws, pruned).run()
+    drawing = _StateSampler(
+        model, leaves, labels, evidence, noise, draws, pruned, complete=complete
+    )
+    return drawing.run()
+
+
+def condition(model: VFG, draw: Draw, cells: Tensor, given: Tensor, labels: Tensor | None) -> Draw:
+    r"""The same states with log q given fewer cells as their prior; the draw is `complete`.
+
+    $p(x_v, h)$ is replaced by $q(h \mid x_v)$, so that bounds are those of the other cells under
+    the density $\int q(h \mid x_v) p(x \mid h) dh$, from which draws given $x_v$ come.
+    """
+    leaves, draws = model._leaf_states(cells, given), next(iter(draw.prior.values())).shape[1]
+    judging = _StateSampler(
+        model, leaves, labels, {}, no_noise, draws, True, states=draw.states, complete=True
+    )
+    return draw._replace(prior=judging.run().posterior)
 
 
 def log_likelihoods(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> dict[int, Tensor]:

@@ -69,9 +69,10 @@ def fit(
     Algorithm 1 maximises the surrogate objective. Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
     every step maximises the bound on the likelihood of all observed sections or, where `masking`
-    hides some, of those that are left, so that q is trained for any of them;
-    `Masking.visible` is not used. Only observed cells enter a loss. Training a model that was
-    trained before continues from its present state.
+    hides some, of those that are left, so that q is trained for any of them, or with
+    `Masking(conditional=)` of the hidden ones given those; `Masking.visible` is not used. Only
+    observed cells enter a loss. Training a model that was trained before continues from its present
+    state.
 
     If the loss is not finite, or if sampled states diverge, so that held-out cells are predicted
     far worse than an epoch before, training continues from the best state at a lower rate, with one
@@ -259,8 +260,14 @@ def _check_models(models: list[VFG], settings: FitSettings, labels: Any) -> None
             raise ValueError(
                 f"samples={settings.samples} are for one model; fit the models one by one"
             )
-    for name, least in {"free_bits": 0.0, "input_dropout": 0.0, "samples": 1}.items():
-        value = getattr(settings, name)
+    masking = settings.masking
+    conditional = 0.0 if masking is None or isinstance(masking, str) else masking.conditional
+    for name, value, least in (
+        ("free_bits", settings.free_bits, 0.0),
+        ("input_dropout", settings.input_dropout, 0.0),
+        ("samples", settings.samples, 1),
+        ("conditional", conditional, 0.0),
+    ):
         if value > least and models[0].sampling is None:
             raise ValueError(
                 f"{name}={value:g} is for sampled states, but the states of this model are "

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vfg.model import VFG
-from vfg.objectives.bound import lower_bound, weighted_bound
-from vfg.sampling import draw_states, generated_noise, log_likelihoods
+from vfg.objectives.bound import bound_of, lower_bound, weighted_bound, weighted_bound_of
+from vfg.sampling import Noise, condition, draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
 from vfg.training.data import Table
@@ -46,7 +46,8 @@ class BoundLoss(nn.Module):
 
     Below `free_bits` nats the KL term of a latent node does not count. If it `hides`, cells
     are scored that messages do not see, and if it `prunes`, some nodes may see none at all. With
-    several `samples` the bound is that of their weights.
+    several `samples` the bound is that of their weights. In steps with cells that are `given`, the
+    bound of the others given these is added with the weight `conditional`.
     """
 
     generator: torch.Generator | None = None
@@ -59,26 +60,69 @@ class BoundLoss(nn.Module):
         hides: bool = False,
         prunes: bool = True,
         samples: int = 1,
+        conditional: float = 0.0,
     ) -> None:
         super().__init__()
         self.model, self.free_bits, self.samples = model, free_bits, samples
+        self.conditional = conditional
         self.hides, self.prunes = hides, hides and prunes
 
     def forward(
-        self, cells: Tensor, seen: Tensor, scored: Tensor, labels: Tensor | None, beta: Tensor
+        self,
+        cells: Tensor,
+        seen: Tensor,
+        scored: Tensor,
+        labels: Tensor | None,
+        given: Tensor | None,
+        beta: Tensor,
     ) -> Tensor:
         """Objective, reconstruction and KL of the scored cells; zeros for the surrogate's terms."""
         noise = generated_noise(self.generator)
+        if given is not None:
+            return self._with_conditional(cells, seen, scored, labels, given, beta, noise)
         hidden = scored if self.hides else None
         if self.samples > 1:
-            given = (self.model, cells, seen, labels, noise, self.samples, beta, hidden)
-            return functional.pad(weighted_bound(*given, pruned=self.prunes).mean(1), (0, 3))
+            what = (self.model, cells, seen, labels, noise, self.samples, beta, hidden)
+            return functional.pad(weighted_bound(*what, pruned=self.prunes).mean(1), (0, 3))
         bound = lower_bound(
             self.model, cells, seen, labels, noise, scored=hidden, pruned=self.prunes
         )
         means = bound.reconstruction.sum().mean(), bound.kl.sum().mean()
         terms = torch.stack([bound.objective(beta, self.free_bits), *means])
         return functional.pad(terms, (0, 3))
+
+    def _with_conditional(
+        self,
+        cells: Tensor,
+        seen: Tensor,
+        scored: Tensor,
+        labels: Tensor | None,
+        given: Tensor,
+        beta: Tensor,
+        noise: Noise,
+    ) -> Tensor:
+        """The terms of the whole rows, with the bound of cells that are not given added.
+
+        Both bounds are of the same draws, so that the way down is computed once.
+        """
+        draw = draw_states(self.model, cells, seen, labels, {}, noise, self.samples, complete=True)
+        parts = [
+            (draw, scored),
+            (condition(self.model, draw, cells, given, labels), scored * ~given),
+        ]
+        if self.samples > 1:
+            whole, hidden = (
+                weighted_bound_of(self.model, states, cells, counted, beta).mean(1)
+                for states, counted in parts
+            )
+            terms = torch.cat([whole[:1] + self.conditional * hidden[:1], whole[1:]])
+            return functional.pad(terms, (0, 3))
+        bound, other = (bound_of(self.model, one, cells, counted) for one, counted in parts)
+        total = bound.objective(beta, self.free_bits) + self.conditional * other.objective(
+            beta, 0.0
+        )
+        means = bound.reconstruction.sum().mean(), bound.kl.sum().mean()
+        return functional.pad(torch.stack([total, *means]), (0, 3))
 
 
 class ObjectiveLoss(nn.Module):

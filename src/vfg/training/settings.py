@@ -24,6 +24,10 @@ class Masking:
         rate: share of steps that use Algorithm 2; the others use Algorithm 1.
         keep: range of the share of sections that a row keeps.
         visible: weight of the kept sections in the likelihood of a masked step.
+        conditional: with sampled states. At 0 a masked step maximises the bound of the kept
+            sections, from which q learns to be narrow. Above 0 it maximises the bound of all
+            sections and, with this weight, the bound of the hidden sections given the kept ones,
+            so that draws of q given a part of a row cover what the rest may be.
         groups: positions of columns that are hidden together, every column in one of them; None for
             those of each leaf. With groups, parts of one leaf can be hidden, such as blocks of an
             image.
@@ -41,6 +45,7 @@ class Masking:
     keep: tuple[float, float] = (0.3, 1.0)
     visible: float = 0.2
     groups: tuple[tuple[int, ...], ...] | None = None
+    conditional: float = 0.0
 
     def __post_init__(self) -> None:
         low, high = self.keep
@@ -50,8 +55,11 @@ class Masking:
             raise ValueError(
                 f"Masking expects keep as a range (low, high) within 0 and 1, but got {self.keep}"
             )
-        if not self.visible >= 0.0:
-            raise ValueError(f"Masking expects visible to be at least 0, but got {self.visible}")
+        for name in ("visible", "conditional"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(
+                    f"Masking expects {name} to be at least 0, but got {getattr(self, name)}"
+                )
         if self.groups is not None:
             groups = tuple(tuple(int(column) for column in group) for group in self.groups)
             object.__setattr__(self, "groups", groups)

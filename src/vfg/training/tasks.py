@@ -115,8 +115,10 @@ class TableTask(Task):
         self.recovers = model.sampling is not None
         hides = settings.input_dropout > 0.0
         prunes = self._may_hide_sections(models[0], settings)
+        masking = settings.masking
+        self.conditional = masking.conditional if masking is not None and self.recovers else 0.0
         loss = (
-            BoundLoss(model, settings.free_bits, hides, prunes, settings.samples)
+            BoundLoss(model, settings.free_bits, hides, prunes, settings.samples, self.conditional)
             if self.recovers
             else SurrogateLoss(model)
         )
@@ -151,30 +153,34 @@ class TableTask(Task):
         if self.augment is not None:
             cells = self.augment(cells)
         labels = None if self.data.labels is None else self.data.labels[rows]
-        visible, scored = self._hide(seen, masked, generator)
+        visible, scored, given = self._hide(seen, masked, generator)
         if self.data.weights is not None:
             own = self.data.weights[rows].reshape(len(rows), -1, 1)
             scored = (scored.reshape(len(rows), own.shape[1], -1) * own).flatten(1)
-        return cells, visible, scored, labels
+        if self.model.sampling is None:
+            return cells, visible, scored, labels
+        return cells, visible, scored, labels, given
 
     def _hide(
         self, seen: Tensor, masked: bool, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """What messages may see, and how much each cell counts in the likelihood."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What messages may see, how much each cell counts in the likelihood, and what is given."""
         dtype, masking = self.data.cells.dtype, self.settings.masking
-        visible = seen
+        visible, given = seen, None
         if masking is not None and masked:
             drawn = masking.draw(len(seen), self.groups, generator)
             kept = drawn.index_select(1, self.group_of_column)
             visible = seen & kept
             if self.model.sampling is None:
                 scored = (seen & ~kept) + masking.visible * visible
-                return visible, scored.to(dtype)
+                return visible, scored.to(dtype), None
+            if self.conditional:
+                visible, given = seen, visible
         scored, hidden = visible.to(dtype), self.settings.input_dropout
         if hidden:
             drawn = torch.rand(seen.shape, generator=generator, device=seen.device)
             visible = visible & (drawn >= hidden)
-        return visible, scored
+        return visible, scored, given
 
     def validation(self, recorder: Recorder | None) -> Callable[[], list[float]]:
         scored, seed, beta = self.rows_to_score, self.settings.seed, self.settings.beta
