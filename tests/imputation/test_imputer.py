@@ -268,14 +268,15 @@ def test_a_later_table_may_lack_a_column_altogether(every_kind):
     assert every_kind.transform(nulls).null_count().sum_horizontal().item() == 0
 
 
-def test_evidence_beyond_ten_deviations_counts_as_ten():
+def test_evidence_beyond_a_hundred_deviations_of_a_line_counts_as_a_hundred():
     table = np.random.default_rng(0).normal(size=(200, 2)) @ np.array([[1.0, 0.9], [0.0, 0.4]])
     imputer = linear(bounds={1: (-1e9, 1e9)}).fit(table)
     centre, spread = table[:, 0].mean(), table[:, 0].std()
-    at_ten, far, further = imputer.transform(
-        [[centre + 10 * spread, np.nan], [centre + 50 * spread, np.nan], [1e300, np.nan]]
+    within, at_limit, far, further = imputer.transform(
+        [[centre + k * spread, np.nan] for k in (50, 100, 500)] + [[1e300, np.nan]]
     )[:, 1]
-    assert at_ten == pytest.approx(far, rel=1e-6)
+    assert within < 0.6 * at_limit
+    assert at_limit == pytest.approx(far, rel=1e-6)
     assert far == pytest.approx(further, rel=1e-6)
 
 
@@ -450,7 +451,7 @@ def test_medians_are_better_in_absolute_error_and_means_in_squared():
         [np.mean(np.abs(filled - truth[:, 1]) ** power) for filled in (means, medians)]
         for power in (1, 2)
     )
-    assert absolute[1] < 0.985 * absolute[0]
+    assert absolute[1] < 0.99 * absolute[0]
     assert squared[0] < squared[1]
     np.testing.assert_array_equal(median.transform(asked)[:, 0], truth[:, 0])
 

@@ -196,7 +196,7 @@ def test_metrics_of_columns_are_exported():
     cells[:, 0] = np.sin(3.0 * cells[:, 1])
     cells[generator.random(cells.shape) < 0.2] = np.nan
     frame = pd.DataFrame(cells, columns=list("abcd"))
-    options = {"mixtures": 2, "trees": 16, "steps": 20}
+    options = {"mixtures": 2, "trees": 2, "steps": 20}
     imputer = VFGImputer(random_state=0, missingness="ignorable", **options).fit(frame)
     assert imputer.model_.targeted is not None
     compare(imputer, filler_of(imputer, steps=None), frame, tolerance=1e-5)

@@ -91,6 +91,8 @@ class Commands(TyperGroup):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
+                # Readers of text files say so themselves, with the option that mends it.
+                warnings.filterwarnings("ignore", "the text column .* looks like numbers")
                 result = super().invoke(ctx)
                 sys.stdout.flush()
                 return result

@@ -612,8 +612,8 @@ class CurvedPosterior:
             self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
             return self._drawn[:number]
 
-    def deviations(self, limits: Tensor, number: int = 4) -> Tensor:
-        """Deviations of draws of the missing entries of the fitted rows, 0 elsewhere."""
+    def draw_fitted(self, limits: Tensor, number: int = 4) -> Tensor:
+        """Draws of the missing entries of the fitted rows, `(draws, rows, columns)`."""
         table = self._given[2].table
         generator = torch.Generator().manual_seed(0)
         shape = number, *table[0].shape
@@ -622,6 +622,4 @@ class CurvedPosterior:
         ]
         nothing = torch.zeros(number, len(table[0]), 0, dtype=torch.float64)
         parameters = self.draw(number, 0)
-        return draw_curved_entries(
-            self.curves, parameters, *table, levels, (), nothing, limits
-        ).std(0)
+        return draw_curved_entries(self.curves, parameters, *table, levels, (), nothing, limits)

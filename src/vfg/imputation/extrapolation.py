@@ -174,7 +174,7 @@ def fit_following(
     for column in (~unordered).nonzero()[:, 0].tolist():
         own = known[:, column] & (often > 0.0)
         x, y, w = predicted[own, column], cells[own, column], often[own]
-        if len(x) >= 2 * FEWEST:
+        if float(w.sum()) >= 2 * FEWEST:
             for side, (slope, variance) in enumerate(end_slopes(x, y, w)):
                 following[side, column] = shrunk_slope(slope, variance)
                 uncertain[side, column] = slope_error(slope, variance)
@@ -192,31 +192,47 @@ def end_slopes(x: Tensor, y: Tensor, weights: Tensor) -> list[tuple[float, float
     whole = parabola_slopes(x, y, weights)
     if whole is not None:
         return whole
-    number = max(FEWEST, round(OUTERMOST * len(x)))
+    total = float(weights.sum())
+    number = max(float(FEWEST), OUTERMOST * total)
+    parts = (0.0, number), (total - number, total)
+    return [end_slope(x, y, weights_between(x, weights, *part)) for part in parts]
+
+
+def weights_between(x: Tensor, weights: Tensor, low: float, high: float) -> Tensor:
+    """The part of the weights, added up in the order of x, that lies between two sums.
+
+    Rows count as often as their weights say, so that they equal repeated rows.
+
+    Example:
+        >>> weights_between(torch.tensor([3.0, 1.0, 2.0]), torch.ones(3), 0.0, 1.5).tolist()
+        [0.0, 1.0, 0.5]
+    """
     order = x.argsort(stable=True)
-    return [
-        end_slope(x[some], y[some], weights[some]) for some in (order[:number], order[-number:])
-    ]
+    ends = weights[order].cumsum(0)
+    overlap = ends.clamp(max=high) - (ends - weights[order]).clamp(min=low)
+    return torch.zeros_like(weights).index_copy(0, order, overlap.clamp(min=0.0))
 
 
 def parabola_slopes(x: Tensor, y: Tensor, weights: Tensor) -> list[tuple[float, float]] | None:
     """The same of a parabola; None for few cells, or if it does not describe them."""
-    low, high = float(x.min()), float(x.max())
-    if len(x) < FEWEST_OF_PARABOLA or high - low < 1e-6:
+    low, high, total = float(x.min()), float(x.max()), float(weights.sum())
+    if total < FEWEST_OF_PARABOLA or high - low < 1e-6:
         return None
     half = 0.5 * (high - low)
     line = (x - low) / half - 1.0
     powers = torch.stack([torch.ones_like(line), line, line.square()], dim=1)
     inverse = torch.linalg.pinv(powers.mT @ (weights[:, None] * powers))
     found = inverse @ (powers.mT @ (weights * y))
-    left = weights * (y - powers @ found)
-    bins = x.argsort(stable=True).tensor_split(BINS)
-    misfit = sum(float(left[k].sum() ** 2 / left[k].square().sum().clamp(min=1e-18)) for k in bins)
+    left = y - powers @ found
+    misfit = 0.0
+    for k in range(BINS):
+        share = weights_between(x, weights, total * k / BINS, total * (k + 1) / BINS)
+        misfit += float((share @ left) ** 2 / (share @ left.square()).clamp(min=1e-18))
     if misfit > scipy.stats.chi2.isf(MISFIT, BINS - 3):
         return None
     # Errors may differ in size from cell to cell.
-    inner = (left[:, None] * powers).mT @ (left[:, None] * powers)
-    covariance = inverse @ inner @ inverse * (len(x) / (len(x) - 3.0))
+    inner = powers.mT @ ((weights * left.square())[:, None] * powers)
+    covariance = inverse @ inner @ inverse * (total / (total - 3.0))
     ends = powers.new_tensor([[0.0, 1.0, -2.0], [0.0, 1.0, 2.0]]) / half
     return [(float(end @ found), float(end @ covariance @ end)) for end in ends]
 
@@ -269,7 +285,7 @@ def end_slope(x: Tensor, y: Tensor, weights: Tensor) -> tuple[float, float]:
         return 1.0, 1.0
     slope = float(share @ (left * right)) / square
     rest = float(share @ (right - slope * left).square())
-    return slope, rest / square / (len(x) - 2)
+    return slope, rest / square / (float(weights.sum()) - 2.0)
 
 
 def predict_from_others(linear: GaussianVFG, values: Tensor, observed: Tensor) -> Tensor:

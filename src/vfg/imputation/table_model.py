@@ -1251,7 +1251,6 @@ def _empty_stacking(description: Mapping[str, Any], columns: int) -> Stacking:
         "targeted": (columns,),
         "trust": (columns,),
         "linear_errors": (columns,),
-        "targeted": (columns,),
         "usual_distance": (),
     }
     optional: dict[str, Any] = {
