@@ -356,7 +356,7 @@ def test_the_intervals_of_the_readme_hold_what_was_measured():
 def test_the_summary_counts_the_contests_of_both_losses_by_half():
     project = Path(__file__).parents[2]
     measured = json.loads((project / "docs" / "results" / "imputation.json").read_text())
-    lines = list(summary.imputation(measured))
+    lines = [line for line in summary.imputation(measured) if "best" not in line[1]]
     cases = product(("held_back", "tuning"), (False, True), ("contests", "contests_mae"))
     for line, (half, own_values, key) in zip(lines, cases, strict=True):
         held = [

@@ -13,7 +13,7 @@ from vfg.imputation.settings import check_share
 from vfg.imputation.table_model import TableModel
 from vfg.inference.variables import central_levels
 from vfg.tables.categorical import CategoricalEncoding, category_indices
-from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, hide_unreadable
 from vfg.tables.frames import Table, hide_cells
 from vfg.tables.numeric import NumericEncoding, read_numbers
 
@@ -276,6 +276,8 @@ def score_filled(
 def _score(
     label: Label, part: ColumnEncoding, column: Column, hidden: Mask, sections: list[Array]
 ) -> ColumnScore:
+    if isinstance(part, NumericEncoding) and part.clock is not None:
+        column = hide_unreadable(column, part.clock.template, warn=False)  # filling warned of them
     encoded, known = part.encode(column)
     rows = np.flatnonzero(hidden & known[0])
     filled = [part.decode(section[rows]) for section in sections]

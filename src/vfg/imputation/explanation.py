@@ -15,7 +15,7 @@ from vfg.imputation.answers import axis_numbers, read_evidence
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.settings import check_count
 from vfg.inference.variables import Variable, days_of, format_number, percent
-from vfg.tables.cells import Array, Label
+from vfg.tables.cells import Array, Column, ColumnEncoding, Label, hide_unreadable
 from vfg.tables.numeric import NumericEncoding
 
 if TYPE_CHECKING:
@@ -160,6 +160,12 @@ def show_value(value: Any) -> str:
     return str(value)
 
 
+def _readable(part: ColumnEncoding, column: Column) -> Column:
+    """A column whose cells that are no dates count as missing, as in filling."""
+    clock = part.clock if isinstance(part, NumericEncoding) else None
+    return column if clock is None else hide_unreadable(column, clock.template, warn=False)
+
+
 def explain(
     model: TableModel, table: Any, row: int, column: Label, *, evaluations: int = 512, seed: int = 0
 ) -> Explanation:
@@ -174,7 +180,11 @@ def explain(
         hint = "it has one value only" if known else suggestion(str(column), map(str, labels))
         raise ValueError(f"column {column!r} cannot be explained; {hint.lstrip('; ')}")
     # The view has the columns of the model in its order, perhaps under other labels.
-    cells = dict(zip(model.encoding.schema, map(view.column, range(len(view.labels))), strict=True))
+    columns = map(view.column, range(len(view.labels)))
+    cells = {
+        label: _readable(model.encoding.parts[label], cells)
+        for label, cells in zip(model.encoding.schema, columns, strict=True)
+    }
     whole = {label: cells[label].values[row] for label in labels if not cells[label].missing[row]}
     evidence = {label: value for label, value in whole.items() if label != column}
     variable = model.variables[str(column)]

@@ -313,7 +313,7 @@ def _begins_like_date(cell: Any) -> bool:
     return bool(re.match(r"\s*[0-9]+[./:-]", str(cell)))
 
 
-def hide_unreadable(column: Column, template: str | None = None) -> Column:
+def hide_unreadable(column: Column, template: str | None = None, *, warn: bool = True) -> Column:
     """A text column of dates, where cells that are no dates count as missing, with a warning.
 
     Other columns, and those in which most cells are no dates, are as they are.
@@ -324,7 +324,8 @@ def hide_unreadable(column: Column, template: str | None = None) -> Column:
     layouts, wrong = find_common_layouts(cells, template)
     if len(layouts) != 1 or not wrong:
         return column
-    warn_of_unreadable(column.label, [c for c in cells if c in wrong], len(cells), "dates")
+    if warn:
+        warn_of_unreadable(column.label, [c for c in cells if c in wrong], len(cells), "dates")
     missing = column.missing.copy()
     missing[~missing] = [cell in wrong for cell in cells]
     return replace(column, missing=missing)
