@@ -345,9 +345,9 @@ def packed(cells: list[dict[str, Any]]) -> str:
     """The names of what was measured, and a line of values for every cell; null where none is."""
     names = {name for cell in cells for name in cell}
     fields = [*IDENTITY, *sorted(names - {*IDENTITY, *LEFT_OUT})]
-    rows = [json.dumps([_short(cell.get(name)) for name in fields]) for cell in cells]
-    body = ",\n  ".join(rows)
-    return f'{{\n "fields": {json.dumps(fields)},\n "cells": [\n  {body}\n ]\n}}\n'
+    short = [[_short(cell.get(name)) for name in fields] for cell in cells]
+    body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in short)
+    return f'{{\n"fields": {json.dumps(fields)},\n"cells": [\n{body}\n]\n}}\n'
 
 
 def unpacked(text: str) -> list[dict[str, Any]]:
