@@ -83,33 +83,34 @@ def _departures(model: TableModel, posterior: Posterior) -> Departures:
     """How the ensemble departs from a Normal model at the missing cells of the fitted rows."""
     table = posterior.fitted.table
     drawn, prediction = model.draws_and_prediction(*table, DEPARTURE_DRAWS, 0)
-    spread = (drawn - prediction.means).square().mean(0)
+    moments = prediction.means, (drawn - prediction.means).square().mean(0)
+    posterior.moments = moments
     shares = model.probabilities_where_missing(*table, prediction)
     chosen = model.category_draws
-    means = prediction.means
-    return Departures.fit(posterior.estimate, posterior.fitted, means, spread, chosen, shares)
+    return Departures.fit(posterior.estimate, posterior.fitted, *moments, chosen, shares)
 
 
 def _curved(model: TableModel, posterior: Posterior) -> CurvedPosterior | None:
-    """The posterior of curved columns, if there are any."""
+    """The posterior of curved columns, if there are any; after `_departures`."""
     if posterior.curved is None:
-        numeric = (~model.unordered).nonzero()[:, 0].tolist()
-        given, limits = (posterior.estimate, posterior.fitted), model.open_limits
-        curves = find_curves(*given, numeric, limits)
-        posterior.curved = curves is not None and CurvedPosterior(curves, *given)
-        if isinstance(posterior.curved, CurvedPosterior):
-            own = posterior.curved.draw_fitted(limits)
-            drawn, prediction = model.draws_and_prediction(
-                *posterior.fitted.table, DEPARTURE_DRAWS, 0
-            )
-            missing = ~posterior.fitted.table[1] & ~model.unordered
-            # Draws that are narrow but far from the ensemble's means miss what it knows.
-            errors, usual = (
-                (draws - prediction.means).square().mean(0)[missing].mean()
-                for draws in (own, drawn)
-            )
-            posterior.curved = bool(errors < WIDER**2 * usual) and posterior.curved
+        posterior.curved = _fit_curved(model, posterior) or False
     return posterior.curved if isinstance(posterior.curved, CurvedPosterior) else None
+
+
+def _fit_curved(model: TableModel, posterior: Posterior) -> CurvedPosterior | None:
+    numeric = (~model.unordered).nonzero()[:, 0].tolist()
+    given, limits = (posterior.estimate, posterior.fitted), model.open_limits
+    curves = find_curves(*given, numeric, limits)
+    if curves is None:
+        return None
+    curved = CurvedPosterior(curves, *given)
+    assert posterior.moments is not None
+    means, spread = posterior.moments
+    missing = ~posterior.fitted.table[1] & ~model.unordered
+    # Draws that are narrow but far from the ensemble's means miss what it knows.
+    errors = (curved.draw_fitted(limits) - means).square().mean(0)
+    near = bool(errors[missing].mean() < WIDER**2 * spread[missing].mean())
+    return curved if near else None
 
 
 @dataclass(frozen=True)

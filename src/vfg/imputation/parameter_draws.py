@@ -467,6 +467,8 @@ class Posterior:
         self._drawn: list[NormalModel] = []
         self._chain: Iterator[NormalModel] = iter(())
         self._departures: tuple[object, Departures] | None = None
+        # Of the ensemble at the fitted rows: means, and mean squares of draws about them.
+        self.moments: tuple[Tensor, Tensor] | None = None
         self.curved: object = None  # a `CurvedPosterior`, False if no column is curved
         self._lock = threading.Lock()  # of the chain, which may be asked by several threads
 
