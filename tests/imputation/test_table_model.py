@@ -98,8 +98,8 @@ def test_chunks_of_rows_change_no_bit(which, table, request, monkeypatch):
         model.draws(values, observed, 3, seed=1),
         model.quantiles(values, observed, [0.1, 0.9], seed=1),
     )
-    monkeypatch.setattr("vfg.imputation.table_model.ROWS_AT_ONCE", 7)
-    monkeypatch.setattr("vfg.imputation.table_model.ROWS_OF_DRAWS", 5)
+    monkeypatch.setattr("vfg.imputation.encoded_ensemble.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("vfg.imputation.encoded_ensemble.ROWS_OF_DRAWS", 5)
     assert torch.equal(model.means(values, observed), before[0])
     assert torch.equal(model.draws(values, observed, 3, seed=1), before[1])
     quantiles = model.quantiles(values, observed, [0.1, 0.9], seed=1)

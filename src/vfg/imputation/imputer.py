@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vfg.flows import Coupling
 from vfg.graph import Graph
+from vfg.imputation.columns import as_frame
 from vfg.imputation.evaluation import Evaluation, evaluate, held_out_score, hold_out, row_digests
 from vfg.imputation.missing_cells import (
     MissingCells,
@@ -38,7 +39,7 @@ from vfg.imputation.settings import (
     check_table,
     to_python,
 )
-from vfg.imputation.table_model import TableModel, answering_device, as_frame
+from vfg.imputation.table_model import TableModel, answering_device
 from vfg.inputs import as_weights
 from vfg.modelfile import dumps, loads
 from vfg.tables.cells import Array, Mask

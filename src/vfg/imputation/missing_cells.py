@@ -23,6 +23,7 @@ from vfg.imputation.curved_draws import (
     draw_curved_entries,
     find_curves,
 )
+from vfg.imputation.encoded_ensemble import CHOOSING
 from vfg.imputation.ensemble import DRAWS, Prediction, quantiles_of_draws
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import Tilt, tilt_by_rows
@@ -44,8 +45,6 @@ from vfg.utils.random import normal, uniform
 if TYPE_CHECKING:
     from vfg.imputation.table_model import TableModel
 
-CHOOSING = 2**20
-"""The node of random numbers that choose categories; above all nodes of the parts."""
 PROPER_SEEDS = 2003
 """Stride of the seeds of proper draws, so that their noise differs from that of other draws."""
 DEPARTURE_DRAWS = 8

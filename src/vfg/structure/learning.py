@@ -12,7 +12,7 @@ import numpy as np
 
 from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
-from vfg.imputation.table_model import as_frame
+from vfg.imputation.columns import as_frame
 from vfg.structure.completing import AdditiveSampler, draw_gaussian, fit_covariance
 from vfg.structure.learned import LearnedGraph, Pair, with_positions
 from vfg.structure.pdag import (
