@@ -31,7 +31,7 @@ def export(
 ) -> None:
     """Export filling and intervals to ONNX, or to a program of torch.
 
-    vfg export model.vfg -o model.onnx
+    vfg export -m model.vfg -o model.onnx
     """
     import vfg
 

@@ -37,7 +37,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: rows in, filled rows, intervals and probabilities out.
 
-    vfg serve model.vfg --port 8000
+    vfg serve -m model.vfg --port 8000
     """
     import vfg
     from vfg.serving.server import Limits, make_server, run
