@@ -7,7 +7,7 @@ from bigtable.tables_on_disk import numbers, one_batch
 
 from vfg.bigtable import fit, open_table, write_table
 from vfg.bigtable import streaming_em as every_row
-from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
+from vfg.bigtable.streaming_em import SharedRows, fit_linear_to_all
 from vfg.gaussian.em.general import chunks_of, e_step
 from vfg.inputs import scale_cells
 from vfg.sklearn import VFGImputer
@@ -21,7 +21,7 @@ def rows(tmp_path):
     table = numbers(500, seed=4)
     write_table(table.to_batches(), table.schema, tmp_path / "t.parquet")
     model = VFGImputer(bend=False, random_state=0).fit(table.slice(0, SAMPLE)).model_
-    return Rows(open_table(tmp_path / "t.parquet"), table.column_names, model, World())
+    return SharedRows(open_table(tmp_path / "t.parquet"), table.column_names, model, World())
 
 
 def flat(expected):
@@ -52,9 +52,9 @@ def test_any_number_of_processes_takes_every_piece_once_and_in_order(rows, monke
             shares = [
                 torch.stack(
                     list(
-                        Rows(rows.source, rows.names, rows.model, World(rank, size))._own_sums(
-                            values, size_of(rows, values)
-                        )
+                        SharedRows(
+                            rows.source, rows.names, rows.model, World(rank, size)
+                        )._own_sums(values, size_of(rows, values))
                     )
                 )
                 for rank in range(size)
@@ -101,7 +101,7 @@ def test_rows_without_any_cell_count_for_nothing(rows, tmp_path):
         [pa.nulls(500, kind) for kind in batch.schema.types], schema=batch.schema
     )
     write_table([batch, empty], batch.schema, tmp_path / "long.parquet")
-    longer = Rows(open_table(tmp_path / "long.parquet"), rows.names, rows.model, rows.world)
+    longer = SharedRows(open_table(tmp_path / "long.parquet"), rows.names, rows.model, rows.world)
     values = rows.model.linear.linear.values()
     with torch.no_grad():
         assert torch.equal(flat(longer.sums(values)[0]), flat(rows.sums(values)[0]))

@@ -45,7 +45,7 @@ from experiments.report import imputation as report
 from experiments.report import summary
 from experiments.report.imputation import goals, protocol, standings
 from experiments.results import machine
-from vfg.imputation.baselines import Average, BoostedColumns, MissForest, SoftImpute
+from vfg.imputation.baselines import AveragedImputers, BoostedColumns, MissForest, SoftImpute
 
 
 @pytest.fixture
@@ -224,9 +224,9 @@ def test_soft_impute_holds_out_observed_cells_whatever_seed_made_the_mask():
 def test_an_average_weighs_imputers_equally():
     table = np.array([[1.0, np.nan], [3.0, 4.0], [np.nan, 8.0]])
     mean, median = SimpleImputer(), SimpleImputer(strategy="constant", fill_value=0.0)
-    filled = Average([mean, median]).fit_transform(table)
+    filled = AveragedImputers([mean, median]).fit_transform(table)
     np.testing.assert_allclose(filled, [[1.0, 3.0], [3.0, 4.0], [1.0, 8.0]])
-    assert (Average([mean, median]).fit(table).transform(table) == filled).all()
+    assert (AveragedImputers([mean, median]).fit(table).transform(table) == filled).all()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from imputation.mixed_tables import linear, numbers
 from vfg.studio import ask
 from vfg.studio.asking.cards import choose_names
 from vfg.studio.asking.model import open_model
-from vfg.studio.asking.state import Question, State, render, update
+from vfg.studio.asking.state import PageState, Question, render, update
 
 
 def test_undo_goes_back_step_by_step():
@@ -36,8 +36,8 @@ def test_dragging_a_slider_is_one_step():
 def test_questions_travel_as_json():
     question = Question().give("a", 1).give("b", "x").take("a")
     assert Question.from_dict(question.to_dict()) == question
-    state = State(question, "a", "se", 3, "no", "root", ("a … z",), (("a", 1),))
-    assert State.from_dict(state.to_dict()) == state
+    state = PageState(question, "a", "se", 3, "no", "root", ("a … z",), (("a", 1),))
+    assert PageState.from_dict(state.to_dict()) == state
 
 
 def test_the_command_line_has_every_piece_of_evidence(mixed_opened):
@@ -106,7 +106,7 @@ def test_names_are_escaped_everywhere(picture_model):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[nasty, "b"])
     frame["c"] = np.array(["<b>x</b>", "y"])[(frame["b"] > 0).astype(int)]
     opened = open_model(linear().fit(frame))
-    state = update(opened, State(), {"kind": "set", "name": nasty, "value": "0.5"})
+    state = update(opened, PageState(), {"kind": "set", "name": nasty, "value": "0.5"})
     shown = render(opened, state)
     text = "".join(
         shown[part] for part in ("answers", "evidence", "graph", "large", "node", "code")
@@ -117,7 +117,7 @@ def test_names_are_escaped_everywhere(picture_model):
 
 
 def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_opened):
-    state = update(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
+    state = update(mixed_opened, PageState(), {"kind": "set", "name": "age", "value": "30"})
     bad = update(mixed_opened, state, {"kind": "set", "name": "age", "value": "old"})
     assert bad.question == state.question
     assert "whole number" in render(mixed_opened, bad)["error"]
@@ -128,7 +128,7 @@ def test_the_page_says_what_is_impossible_and_keeps_the_rest(mixed_opened):
 
 def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_opened):
     """A new editor would take away what is being typed into the old one."""
-    state = update(mixed_opened, State(), {"kind": "select", "name": "age"})
+    state = update(mixed_opened, PageState(), {"kind": "select", "name": "age"})
     again = update(mixed_opened, state, {"kind": "select", "name": "age"})
     assert again == state
     other = update(mixed_opened, state, {"kind": "select", "name": "city"})
@@ -145,13 +145,13 @@ def test_choosing_what_is_chosen_leaves_the_editor_alone(mixed_opened):
     ],
 )
 def test_actions_that_cannot_be_leave_a_message(mixed_opened, action):
-    state = update(mixed_opened, State(), action)
+    state = update(mixed_opened, PageState(), action)
     assert state.error
     assert state.question == Question()
 
 
 def test_actions_follow_each_other(mixed_opened):
-    state = State()
+    state = PageState()
     for action in (
         {"kind": "node", "name": "city"},
         {"kind": "set", "name": "city", "value": "1", "choice": True},
@@ -175,7 +175,7 @@ def test_actions_follow_each_other(mixed_opened):
 
 def test_cards_carry_the_numbers_and_say_them(mixed_opened):
     shown = render(
-        mixed_opened, update(mixed_opened, State(), {"kind": "set", "name": "age", "value": 30})
+        mixed_opened, update(mixed_opened, PageState(), {"kind": "set", "name": "age", "value": 30})
     )
     marginal = mixed_opened.ask({"age": 30}).variables["height"]
     card = re.search(r"<div[^>]*data-select=\"height\"[^>]*>", shown["answers"])[0]
@@ -189,7 +189,7 @@ def editor_key(shown):
 
 
 def test_the_editor_stays_while_a_slider_moves(mixed_opened):
-    state = update(mixed_opened, State(), {"kind": "select", "name": "height"})
+    state = update(mixed_opened, PageState(), {"kind": "select", "name": "height"})
     keys = []
     for value in (170, 171):
         state = update(mixed_opened, state, {"kind": "set", "name": "height", "value": value})
@@ -223,30 +223,30 @@ def test_columns_that_never_varied_take_no_room_from_others(monkeypatch):
 
 
 def test_narrow_windows_have_a_narrow_drawing(mixed_opened):
-    wide = render(mixed_opened, State())
-    state = update(mixed_opened, State(), {"kind": "window", "narrow": True})
+    wide = render(mixed_opened, PageState())
+    state = update(mixed_opened, PageState(), {"kind": "window", "narrow": True})
     narrow = render(mixed_opened, state)
     assert (wide["narrow"], narrow["narrow"]) == (False, True)
     widths = [
         float(re.search(r'viewBox="\S+ \S+ (\S+)', one["large"])[1]) for one in (wide, narrow)
     ]
     assert widths[1] < 500.0 < widths[0]
-    assert State.from_dict(state.to_dict()) == state
+    assert PageState.from_dict(state.to_dict()) == state
 
 
 def test_addresses_and_saved_cases_are_loaded(mixed_opened):
     values = {"city": "Rome", "height": "171.5", "since": "2021-03-04"}
-    state = update(mixed_opened, State(), {"kind": "load", "evidence": values})
+    state = update(mixed_opened, PageState(), {"kind": "load", "evidence": values})
     assert state.error == ""
     shown = render(mixed_opened, state)["values"]
-    assert update(mixed_opened, State(), {"kind": "load", "evidence": shown}) == state
+    assert update(mixed_opened, PageState(), {"kind": "load", "evidence": shown}) == state
     bad = update(mixed_opened, state, {"kind": "load", "evidence": {"nobody": "1"}})
     assert "there is no 'nobody'" in bad.error
     assert bad.question == state.question
 
 
 def test_two_cases_are_compared(mixed_opened):
-    first = update(mixed_opened, State(), {"kind": "set", "name": "age", "value": "30"})
+    first = update(mixed_opened, PageState(), {"kind": "set", "name": "age", "value": "30"})
     pinned = update(mixed_opened, first, {"kind": "compare"})
     second = update(mixed_opened, pinned, {"kind": "set", "name": "age", "value": "60"})
     shown = render(mixed_opened, second)
@@ -259,7 +259,7 @@ def test_two_cases_are_compared(mixed_opened):
 
 def test_choosing_a_category_again_takes_it_back(mixed_opened):
     action = {"kind": "set", "name": "city", "value": 1, "choice": True}
-    state = update(mixed_opened, State(), action)
+    state = update(mixed_opened, PageState(), action)
     assert state.question.given == {"city": "Oslo"}
     assert update(mixed_opened, state, action).question.given == {}
 
@@ -270,7 +270,7 @@ def test_evidence_is_ranked_by_what_it_does_to_the_selected_variable(mixed_opene
     assert [moved for _, moved, _ in ranked] == sorted(
         (moves["height"] for moves in answered.influence.values()), reverse=True
     )
-    state = State()
+    state = PageState()
     for name, value in (("age", "30"), ("city", "Rome")):
         state = update(mixed_opened, state, {"kind": "set", "name": name, "value": value})
     state = update(mixed_opened, state, {"kind": "select", "name": "height"})
@@ -280,7 +280,7 @@ def test_evidence_is_ranked_by_what_it_does_to_the_selected_variable(mixed_opene
 def test_pixels_are_painted_in_one_step(picture_model):
     opened = open_model(picture_model)
     stroke = {"kind": "paint", "ink": "white", "pixels": [0, 7]}
-    state = update(opened, State(), stroke)
+    state = update(opened, PageState(), stroke)
     names = list(opened.variables)
     assert state.question.given == {names[0]: 1, names[7]: 1}
     erased = update(opened, state, {"kind": "paint", "ink": "unknown", "pixels": [7]})
@@ -298,9 +298,9 @@ def test_pixels_are_painted_in_one_step(picture_model):
 
 
 def test_the_first_page_has_a_question_that_is_answered(mixed_opened):
-    shown = render(mixed_opened, State())["introduction"]
+    shown = render(mixed_opened, PageState())["introduction"]
     evidence = json.loads(unescape(re.search(r'data-evidence="([^"]+)"', shown)[1]))
-    state = update(mixed_opened, State(), {"kind": "load", "evidence": evidence})
+    state = update(mixed_opened, PageState(), {"kind": "load", "evidence": evidence})
     assert state.error == ""
     name, target = re.findall(r"<strong>(\w+)</strong>", shown)
     assert [name] == list(state.question.given)
@@ -319,18 +319,18 @@ def test_the_probability_of_the_evidence_is_told(network, network_opened):
     closed = -0.5 * ((0.5 - mean) / std) ** 2 - math.log(std * math.sqrt(2 * math.pi))
     assert one == pytest.approx(closed, abs=1e-6)
     assert network_opened.log_prob(given) == pytest.approx(wanted)
-    state = update(network_opened, State(), {"kind": "load", "evidence": given})
+    state = update(network_opened, PageState(), {"kind": "load", "evidence": given})
     assert "log p of the evidence" in render(network_opened, state)["evidence"]
 
 
 def test_values_are_observed_or_set(network_opened):
     """C follows from A and B: to observe it tells about A, to set it does not."""
-    state = update(network_opened, State(), {"kind": "set", "name": "C", "value": "2"})
+    state = update(network_opened, PageState(), {"kind": "set", "name": "C", "value": "2"})
     observed = network_opened.ask({"C": 2.0})
     assert observed["A"].mean > network_opened.marginal["A"].mean + 0.4
     state = update(network_opened, state, {"kind": "intervene"})
     assert not state.error
-    assert State.from_dict(json.loads(json.dumps(state.to_dict()))).intervening
+    assert PageState.from_dict(json.loads(json.dumps(state.to_dict()))).intervening
     found = network_opened.ask({"C": 2.0}, intervene=True)
     assert found["A"].mean == pytest.approx(network_opened.marginal["A"].mean, abs=0.1)
     expected = network_opened.model.infer({}, ["D"], do={"C": 2.0}).mean["D"][0]
@@ -349,7 +349,7 @@ def test_values_are_observed_or_set(network_opened):
 
 
 def test_observing_can_be_compared_with_setting(network_opened):
-    state = update(network_opened, State(), {"kind": "set", "name": "C", "value": "2"})
+    state = update(network_opened, PageState(), {"kind": "set", "name": "C", "value": "2"})
     for kind in ("compare", "intervene"):
         state = update(network_opened, state, {"kind": kind})
     shown = render(network_opened, state)
@@ -367,7 +367,7 @@ def test_influence_of_values_that_are_set(network_opened):
 
 
 def test_interventions_need_causes_and_say_what_is_far_out(mixed_opened, network_opened):
-    state = update(mixed_opened, State(), {"kind": "intervene"})
+    state = update(mixed_opened, PageState(), {"kind": "intervene"})
     assert "vfg fit --learn-graph" in state.error
     assert not state.intervening
     found = network_opened.ask({"C": 30.0}, intervene=True)

@@ -9,7 +9,7 @@ from imputation.mixed_tables import light, numbers
 
 import vfg
 from vfg.studio.asking.model import open_model
-from vfg.studio.asking.state import State, render, update
+from vfg.studio.asking.state import PageState, render, update
 
 
 @pytest.mark.slow
@@ -18,7 +18,7 @@ def test_the_page_of_sixteen_columns_takes_less_than_a_tenth_of_a_second():
     frame = pd.DataFrame(numbers(rows=60, columns=16)[1] / 10.0 ** np.arange(16), columns=names)
     flow = vfg.Coupling(blocks=4, hidden=32)
     opened = open_model(light(width=12, members=3, mixtures=3, flow=flow).fit(frame))
-    state = State()
+    state = PageState()
     for name in names[:4]:
         state = update(opened, state, {"kind": "set", "name": name, "value": 0.5})
     render(opened, state)

@@ -20,7 +20,7 @@ from vfg.training.acceleration import (
     compiling_pays,
     expected_gain,
 )
-from vfg.training.data import Table, World
+from vfg.training.data import TrainingTable, World
 from vfg.training.history import Progress
 from vfg.training.loop import Run
 from vfg.training.settings import RunSettings
@@ -147,7 +147,9 @@ def run_of(layerwise=False, seed=0):
     flow = vfg.Coupling(blocks=2, hidden=8, dropout=0.2)
     model = vfg.VFG(graph, flow=flow, aggregation="gaussian", seed=seed)
     table = torch.randn(50, 5, generator=torch.Generator().manual_seed(1))
-    data = Table(table, torch.rand(50, 5, generator=torch.Generator().manual_seed(2)) > 0.2, None)
+    data = TrainingTable(
+        table, torch.rand(50, 5, generator=torch.Generator().manual_seed(2)) > 0.2, None
+    )
     settings = RunSettings(layerwise=layerwise, seed=0, **RATE, **FIXED, **OTHERS)
     return Run(TableTask([model], data, settings), settings, World())
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import vfg
 from vfg.inputs import scale_cells
 from vfg.training import loop, steps
-from vfg.training.data import Table, draw_held_out, fit_scaling
+from vfg.training.data import TrainingTable, draw_held_out, fit_scaling
 from vfg.training.settings import RunSettings
 from vfg.training.steps import Steps
 from vfg.training.tasks import TableTask
@@ -171,7 +171,7 @@ def test_unobserved_cells_change_nothing():
 
 def test_held_out_cells_are_scored_and_never_learned_from():
     table, model = circle(), small()
-    data = Table(table, torch.ones_like(table, dtype=torch.bool), None)
+    data = TrainingTable(table, torch.ones_like(table, dtype=torch.bool), None)
     held = draw_held_out(model, data, 0.1, seed=0)
     other = torch.where(held, table + 5.0, table)
     first = vfg.fit(small(), table, scale=False, **QUICK)
@@ -183,7 +183,7 @@ def test_held_out_cells_are_scored_and_never_learned_from():
 
 def test_sections_are_held_out_whole():
     table, model = circle(), small()
-    data = Table(table, torch.ones_like(table, dtype=torch.bool), None)
+    data = TrainingTable(table, torch.ones_like(table, dtype=torch.bool), None)
     held = draw_held_out(model, data, 0.3, seed=0)
     assert torch.equal(held[:, 0], held[:, 1])
     assert torch.equal(held[:, 2], held[:, 3])
@@ -311,7 +311,7 @@ def test_patience_stops_and_the_best_state_is_kept():
 def test_the_restored_state_has_the_best_held_out_loss():
     model, table = small(), circle()
     history = vfg.fit(model, table, scale=False, rate=0.05, **QUICK | {"epochs": 12})
-    held = draw_held_out(model, Table(table, torch.ones_like(table).bool(), None), 0.1, 0)
+    held = draw_held_out(model, TrainingTable(table, torch.ones_like(table).bool(), None), 0.1, 0)
     rows = held.any(1)
     with torch.no_grad():
         found = (
@@ -524,7 +524,7 @@ def test_a_masked_step_scores_what_it_hides_and_a_little_of_what_it_shows():
     seen = torch.rand(table.shape, generator=torch.Generator().manual_seed(3)) > 0.3
     model = small()
     settings = settings_of(masking=vfg.Masking(rate=0.5, visible=0.25), epochs=1, batch=64)
-    task, rows = TableTask([model], Table(table, seen, None), settings), torch.arange(64)
+    task, rows = TableTask([model], TrainingTable(table, seen, None), settings), torch.arange(64)
     generator = torch.Generator().manual_seed(0)
     _, shown, scored, _ = task.batch(rows, False, generator)  # Algorithm 1
     assert torch.equal(shown, seen[rows])
@@ -541,7 +541,7 @@ def test_epochs_of_some_steps_see_every_row_equally_often():
     model, table = small(), circle(100)
     seen = torch.ones(100, 5, dtype=torch.bool)
     settings = settings_of(epochs=2, steps=7, batch=50)
-    task = TableTask([model], Table(table, seen, None), settings)
+    task = TableTask([model], TrainingTable(table, seen, None), settings)
     run = loop.Run(task, settings, loop.World())
     order = run.steps._order()
     assert len(order) == 8 * 50

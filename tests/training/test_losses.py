@@ -6,7 +6,7 @@ import torch
 import vfg
 from vfg.objectives.bound import lower_bound
 from vfg.sampling import generated_noise
-from vfg.training.data import Table
+from vfg.training.data import TrainingTable
 from vfg.training.losses import BoundLoss, RowsLoss, SurrogateLoss, held_out_score
 
 NAN = float("nan")
@@ -206,7 +206,7 @@ def test_input_dropout_hides_cells_from_messages_and_scores_them(monkeypatch):
 
 def test_rows_are_scored_by_the_weighted_bound_of_as_many_samples():
     model, cells = small().eval(), table(30)
-    data = Table(cells, torch.ones_like(cells, dtype=torch.bool), None)
+    data = TrainingTable(cells, torch.ones_like(cells, dtype=torch.bool), None)
     for samples in (2, 5):
         weighted = model.log_likelihood(cells, samples=samples).mean().item()
         loss = RowsLoss(model, data, 1.0, samples)()

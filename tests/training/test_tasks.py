@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import vfg
 from vfg.training import RunSettings, maximise
-from vfg.training.data import Table, World
+from vfg.training.data import TrainingTable, World
 from vfg.training.loop import SLOWDOWN, Run
 from vfg.training.losses import ROWS, HeldOutLoss, draw_rows
 from vfg.training.model_stack import stack_models
@@ -226,7 +226,7 @@ def test_rows_of_a_validation_table_may_have_labels():
 
 def test_no_cell_is_held_out_beside_a_validation_table():
     settings = RunSettings(validation=0.5)
-    data = Table(table(), torch.ones(256, 4, dtype=torch.bool), None)
+    data = TrainingTable(table(), torch.ones(256, 4, dtype=torch.bool), None)
     assert TableTask([small()], data, settings).held.any()
     assert not TableTask([small()], data, settings, validation=data).held.any()
 
@@ -280,7 +280,7 @@ def test_every_model_has_its_own_batches_masks_and_held_out_loss():
 
 def test_batches_of_a_stack_have_the_rows_of_every_model():
     models = [small(seed) for seed in (0, 1)]
-    data = Table(table(), torch.ones(256, 4, dtype=torch.bool), None)
+    data = TrainingTable(table(), torch.ones(256, 4, dtype=torch.bool), None)
     task = TableTask(models, data, RunSettings(masking=None, validation=0.0))
     rows = torch.tensor([[3, 5], [8, 9]])
     cells, seen, scored, labels = task.batch(rows, False, torch.Generator())
@@ -399,7 +399,7 @@ def test_held_out_rows_are_drawn_from_the_whole_table():
     cells = torch.arange(rows, dtype=torch.float32)[:, None].expand(-1, 4) / rows
     held = torch.zeros(rows, 4, dtype=torch.bool)
     held[:, 0] = True
-    loss = HeldOutLoss(small(), Table(cells, ~held, None), held, None, seed=3)
+    loss = HeldOutLoss(small(), TrainingTable(cells, ~held, None), held, None, seed=3)
     assert len(loss.scored) == ROWS
     assert loss.data.cells[:, 0].mean().item() == pytest.approx(0.5, abs=0.02)
     other = draw_rows(held.any(1), ROWS, seed=4)
@@ -412,7 +412,7 @@ def test_every_layer_has_masked_and_other_steps(leaves):
     graph = vfg.Graph.tree({f"x{k}": 1 for k in range(leaves)}, arity=2, width=2)
     model = vfg.VFG(graph, flow=vfg.Linear())
     settings = RunSettings(layerwise=True, masking=vfg.Masking(rate=0.5), batch=16, compile=False)
-    data = Table(draw(64, leaves), torch.ones(64, leaves, dtype=torch.bool), None)
+    data = TrainingTable(draw(64, leaves), torch.ones(64, leaves, dtype=torch.bool), None)
     run = Run(TableTask([model], data, settings), settings, World())
     layers = len(run.task.layers)
     kinds = {}
@@ -427,7 +427,7 @@ def test_every_layer_has_masked_and_other_steps(leaves):
 def test_stacks_of_normalised_flows_start_from_the_data():
     flow = vfg.Coupling(1, 4, normalise=True)
     models = [vfg.VFG(small().graph, flow=flow, seed=seed) for seed in (0, 1)]
-    data = Table(5.0 + table(), torch.ones(256, 4, dtype=torch.bool), None)
+    data = TrainingTable(5.0 + table(), torch.ones(256, 4, dtype=torch.bool), None)
     task = TableTask(models, data, RunSettings(validation=0.0))
     for name, value in stack_models(models).state_dict().items():
         assert torch.equal(value, task.model.state_dict()[name]), name
@@ -465,7 +465,7 @@ HALVES = ((0, 2), (1, 3))
 def hidden_task(models, **options):
     x = table(64)
     seen = torch.ones_like(x, dtype=torch.bool)
-    return TableTask(models, Table(x, seen, None), RunSettings(validation=0.0, **options))
+    return TableTask(models, TrainingTable(x, seen, None), RunSettings(validation=0.0, **options))
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -495,7 +495,7 @@ def test_groups_that_do_not_name_every_column_once_are_refused():
 def test_nodes_are_drawn_from_p_only_where_a_section_may_be_hidden():
     wide = vfg.VFG(vfg.Graph.star({"a": 20, "b": 20}, width=20), states="sampled")
     cells = draw(32, 40)
-    data = Table(cells, torch.ones_like(cells, dtype=torch.bool), None)
+    data = TrainingTable(cells, torch.ones_like(cells, dtype=torch.bool), None)
 
     def prunes(data=data, **options):
         settings = RunSettings(
@@ -506,7 +506,7 @@ def test_nodes_are_drawn_from_p_only_where_a_section_may_be_hidden():
     assert not prunes()
     assert prunes(input_dropout=0.5)
     assert prunes(masking=vfg.Masking())
-    assert prunes(data=Table(cells, cells > -2.0, None))
+    assert prunes(data=TrainingTable(cells, cells > -2.0, None))
     task = TableTask([wide], data, RunSettings(validation=0.0, masking=None, input_dropout=0.1))
     batch = task.batch(torch.arange(32), False, torch.Generator().manual_seed(0))
     found = []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from vfg.imputation.baselines import BASELINES, Average, chained_ridge
+from vfg.imputation.baselines import BASELINES, AveragedImputers, chained_ridge
 from vfg.sklearn import VFGImputer
 from vfg.tables.cells import Array
 
@@ -104,7 +104,7 @@ def baseline(name: str) -> Make:
 
 def average(*names: str) -> Make:
     """The mean of what several baselines fill in."""
-    return lambda task: Average([baseline(name)(task) for name in names])
+    return lambda task: AveragedImputers([baseline(name)(task) for name in names])
 
 
 CLASSICAL = ("knn", "ridge", "extratrees", "missforest", "boosting", "linear", "softimpute")

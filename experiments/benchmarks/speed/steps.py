@@ -17,7 +17,7 @@ from vfg.imputation.fitting import MASKING
 from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.plan import make_plan
 from vfg.training.acceleration import Replayed
-from vfg.training.data import Table, World
+from vfg.training.data import TrainingTable, World
 from vfg.training.loop import Run
 from vfg.training.model_stack import repeat_columns, stack_models
 from vfg.training.settings import RunSettings
@@ -142,7 +142,7 @@ def run_of(
     cells = table.to(device)
     seen = torch.ones_like(cells, dtype=torch.bool)
     settings = replace(usual, **others)
-    task = TableTask([model.to(device)], Table(cells, seen, None), settings)
+    task = TableTask([model.to(device)], TrainingTable(cells, seen, None), settings)
     return Run(task, settings, World())
 
 

@@ -124,7 +124,7 @@ def filled_batch(
     schema = filled_schema(model, batch.schema, chosen)
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    part = _Part(model, batch, first_row, schema)
+    part = _EncodedPart(model, batch, first_row, schema)
     columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -263,7 +263,7 @@ def _typed(model: TableModel, batch: Any, types: dict[str, Any]) -> Any:
     return opened(pa.table(arrays, names=list(types)), model.encoding.missing_values)
 
 
-class _Part:
+class _EncodedPart:
     """A part of a table, encoded once."""
 
     def __init__(self, model: TableModel, batch: Any, first_row: int, schema: Any) -> None:

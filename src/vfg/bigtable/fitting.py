@@ -14,7 +14,7 @@ from vfg.bigtable.engines import process_group
 from vfg.bigtable.fill_batch import model_columns
 from vfg.bigtable.formats import Dialect, Reading
 from vfg.bigtable.source import Place, Source, open_table
-from vfg.bigtable.streaming_em import Rows, fit_linear_to_all
+from vfg.bigtable.streaming_em import SharedRows, fit_linear_to_all
 from vfg.bigtable.type_inference import common_schema, widen, widen_table
 from vfg.imputation.imputer import VFGImputer
 from vfg.imputation.plan import MOST_ROWS
@@ -224,7 +224,7 @@ def fit(
     if every_row:
         with process_group() as world:
             known = model_columns(learner.model_, names)
-            fit_linear_to_all(Rows(table, known, learner.model_, world))
+            fit_linear_to_all(SharedRows(table, known, learner.model_, world))
     learner.set_params(**settings)
     learner.model_.origin = describe_origin(table, names, learner)
     return learner

@@ -18,7 +18,7 @@ from torch import Tensor
 from vfg.bigtable.engines import one_thread
 from vfg.bigtable.source import Source
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.general import Expected, Moments, chunks_of, e_step
+from vfg.gaussian.em.general import Expected, LatentMoments, chunks_of, e_step
 from vfg.gaussian.em.m_step import m_step
 from vfg.gaussian.parameters import Values
 from vfg.imputation.table_model import TableModel
@@ -37,7 +37,7 @@ ITERATIONS, TOLERANCE, SHRINKAGE = 30, 1e-5, 1.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class SharedRows:
     """The rows of a table as a model sees them, and who shares them."""
 
     source: Source
@@ -87,7 +87,7 @@ class Rows:
         return torch.cat([count, _pack(result)])
 
 
-def fit_linear_to_all(rows: Rows) -> list[float]:
+def fit_linear_to_all(rows: SharedRows) -> list[float]:
     """Go on with the EM of a linear model, on all rows; the mean log-likelihood of every step."""
     linear = rows.model.linear
     if linear is None:
@@ -157,7 +157,7 @@ def _unpack(numbers: Tensor, linear: GaussianVFG, values: Values) -> Expected:
     return Expected(
         next(result),
         next(result),
-        [Moments(*(next(result) for _ in moments)) for moments in like.leaves],
+        [LatentMoments(*(next(result) for _ in moments)) for moments in like.leaves],
         [next(result) for _ in like.nodes],
         next(result),
     )

@@ -28,7 +28,7 @@ from vfg.gaussian.parameters import Values, factors_of, with_latents
 from vfg.gaussian.structure import Clique, Structure
 from vfg.gaussian.tiles import (
     DRAWS,
-    Tile,
+    EvidenceTile,
     mixture_covariance,
     mixture_quantiles,
     normal_moments,
@@ -109,7 +109,7 @@ class GaussianAnswer(GraphAnswer):
                 "nonlinear or discrete; take the function of draws instead"
             )
 
-        def changed(tile: Tile) -> TableAndStates:
+        def changed(tile: EvidenceTile) -> TableAndStates:
             result = column_means(tile.belief, tile.readout)[..., :columns]
             whole = torch.where(
                 tile.mask[:, None, :columns], tile.values[:, None, :columns], result
@@ -156,7 +156,7 @@ class GaussianAnswer(GraphAnswer):
 
     # Private.
 
-    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, Tile]]:
+    def _tiles(self) -> Iterator[tuple[Tensor, Tensor, EvidenceTile]]:
         model, latent = self._model, bool(self._given.states)
         observing, readout = factors_of_model(model, latent)
         side: Side | None = "leaf" if latent else None
@@ -166,7 +166,9 @@ class GaussianAnswer(GraphAnswer):
             here = values.new_zeros(len(ids), seen.shape[1]).index_copy(0, positions, values)
             every = torch.arange(len(ids), device=seen.device)
             belief = condition(observing, here, Masks(mask, every), side)
-            tile = Tile(readout, belief, ids, self._seed, model.codes, observing, here, mask, side)
+            tile = EvidenceTile(
+                readout, belief, ids, self._seed, model.codes, observing, here, mask, side
+            )
             yield rows, positions, tile
 
     def _evidence(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +197,7 @@ class GaussianAnswer(GraphAnswer):
     def _decode(self, found: Tensor) -> Tensor:
         return self._model.decode(found[..., : self._model.structure.columns])
 
-    def _tile_means(self, tile: Tile) -> TableAndStates:
+    def _tile_means(self, tile: EvidenceTile) -> TableAndStates:
         """Means; where they follow from those of the components nothing else is computed."""
         if not self._model.leaves.is_identity:
             return self._tile_moments(tile)[0]
@@ -204,7 +206,7 @@ class GaussianAnswer(GraphAnswer):
             table[:, unit.column] = self._discrete_moments(unit, probabilities)[0]
         return self._table_and_states(tile.means, table)
 
-    def _tile_moments(self, tile: Tile) -> tuple[TableAndStates, TableAndStates]:
+    def _tile_moments(self, tile: EvidenceTile) -> tuple[TableAndStates, TableAndStates]:
         """Means and deviations."""
         mean, variance = mixed_moments(tile.shares, *tile.moments)
         leaves, columns = self._model.leaves, self._model.structure.columns
@@ -222,7 +224,7 @@ class GaussianAnswer(GraphAnswer):
             table[:, unit.column], spread[:, unit.column] = own
         return self._table_and_states(mean, table), self._table_and_states(variance.sqrt(), spread)
 
-    def _by_quadrature(self, tile: Tile) -> tuple[Tensor, Tensor]:
+    def _by_quadrature(self, tile: EvidenceTile) -> tuple[Tensor, Tensor]:
         codes = self._model.codes
         mean, variance = (part.index_select(-1, codes.real_places) for part in tile.moments)
 
@@ -236,7 +238,7 @@ class GaussianAnswer(GraphAnswer):
         table = table.index_copy(-1, codes.real, torch.stack(mixed_moments(tile.shares, *result)))
         return table[0], table[1].sqrt()
 
-    def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
+    def _quantiles(self, tile: EvidenceTile, levels: Tensor) -> TableAndStates:
         result = mixture_quantiles(tile.shares, *tile.moments, levels)
         if self._model.leaves.is_elementwise:
             table = self._decode(result)
@@ -248,7 +250,7 @@ class GaussianAnswer(GraphAnswer):
             table[..., unit.column] = torch.nan if self._has_codes(unit) else ones
         return self._table_and_states(result, table)
 
-    def _draw(self, tile: Tile, count: int) -> TableAndStates:
+    def _draw(self, tile: EvidenceTile, count: int) -> TableAndStates:
         parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
         result, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
         table = self._decode(result)
@@ -256,7 +258,7 @@ class GaussianAnswer(GraphAnswer):
             table[..., unit.column] = categories[..., index]
         return self._table_and_states(result, table)
 
-    def _discrete(self, tile: Tile) -> Iterator[tuple[Unit, Tensor]]:
+    def _discrete(self, tile: EvidenceTile) -> Iterator[tuple[Unit, Tensor]]:
         """The discrete columns among the targets with the probabilities of their categories."""
         wanted = dict.fromkeys(column for target in self._targets for column in target.columns)
         for index, unit in enumerate(self._model.codes.units):
@@ -272,7 +274,7 @@ class GaussianAnswer(GraphAnswer):
     def _has_codes(self, unit: Unit) -> bool:
         return isinstance(self._model.likelihood_specs[unit.leaf], Categorical)
 
-    def _shares(self, tile: Tile, target: Target) -> Tensor:
+    def _shares(self, tile: EvidenceTile, target: Target) -> Tensor:
         columns = [unit.column for unit in self._model.codes.units]
         return tile.probabilities(columns.index(target.columns[0]))
 
@@ -292,7 +294,7 @@ class GaussianAnswer(GraphAnswer):
                 scales.append(self._model.scaling.scale[list(target.columns)].cpu())
         scale = torch.cat(scales)
 
-        def scaled(tile: Tile) -> Tensor:
+        def scaled(tile: EvidenceTile) -> Tensor:
             part = mixture_covariance(tile, chosen)
             return part * torch.outer(scale, scale).to(part)
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.paired import Normals, eliminate, triangle
+from vfg.gaussian.em.paired import ComponentNormals, eliminate, triangle
 from vfg.gaussian.factors import Factors
 from vfg.gaussian.parameters import factors_of
 from vfg.inference.propagation import place_rows, tiles
@@ -53,7 +53,7 @@ WIDEST = 24
 """Columns above which mixtures are left to LAPACK, which solves many components at once."""
 
 
-class Group(NamedTuple):
+class MissingGroup(NamedTuple):
     """Rows with equally many missing cells: their positions, and their missing columns."""
 
     rows: Array
@@ -68,7 +68,7 @@ class Group(NamedTuple):
         return _places(self.seen.T > 0.0)
 
 
-def group_rows(observed: Array, most: int) -> Iterator[Group]:
+def group_rows(observed: Array, most: int) -> Iterator[MissingGroup]:
     """The rows of a mask with missing cells by their number, at most so many in a group.
 
     Example:
@@ -83,7 +83,7 @@ def group_rows(observed: Array, most: int) -> Iterator[Group]:
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             mask = observed[some]
-            yield Group(some, mask.T.astype(np.float64, order="C"), _places(~mask))
+            yield MissingGroup(some, mask.T.astype(np.float64, order="C"), _places(~mask))
 
 
 def _places(flags: Array) -> Array:
@@ -93,7 +93,7 @@ def _places(flags: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Components:
+class LinearComponents:
     """Linear components with what follows from them, once for all rows.
 
     Arrays of rows have the components on the last axis but one, and the rows on the last.
@@ -112,7 +112,9 @@ class Components:
     r"""$L_j^\top L_j / s_j^2$, `(innovations, innovations, components * columns)`."""
 
     @classmethod
-    def of(cls, log_weights: Array, loadings: Array, offsets: Array, scales: Array) -> Components:
+    def of(
+        cls, log_weights: Array, loadings: Array, offsets: Array, scales: Array
+    ) -> LinearComponents:
         """Components from their factor models, `(components, ...)`."""
         variances = scales**2
         weighted = loadings / variances[..., None]
@@ -144,7 +146,7 @@ class Components:
         result: Array = firsts + columns[..., None, :]
         return result
 
-    def expected(self, group: Group, values: Array) -> Array:
+    def expected(self, group: MissingGroup, values: Array) -> Array:
         """Means of the missing cells, `(missing, components, rows)`.
 
         Values are `(columns, rows)`, any finite numbers where missing.
@@ -160,19 +162,19 @@ class Components:
         means += np.take(self.offsets, places)
         return means
 
-    def _among_missing(self, group: Group, places: Array, residual: Array) -> Array:
+    def _among_missing(self, group: MissingGroup, places: Array, residual: Array) -> Array:
         image = self._combine(self.shifts, residual)
         pulls = _sum_products("kmgr,kgr->mgr", np.take(self.shifts, places, axis=1), image)
         pairs = places[:, None] * self.columns + group.missing[None, :, None]
         sides, _ = _solve(np.take(self.precision, pairs), pulls[:, None])
         return sides[:, 0]
 
-    def _among_innovations(self, group: Group, places: Array, ratio: Array) -> Array:
+    def _among_innovations(self, group: MissingGroup, places: Array, ratio: Array) -> Array:
         information = self._combine(self.loadings, ratio)
         sides, _ = _solve(self._precision_of_innovations(group), information[:, None])
         return _sum_products("kmgr,kgr->mgr", np.take(self.loadings, places, axis=1), sides[:, 0])
 
-    def deviations(self, group: Group) -> Array:
+    def deviations(self, group: MissingGroup) -> Array:
         """Standard deviations of missing cells given the rest, `(missing, components, rows)`."""
         missing, places = group.missing, self.places(group.missing)
         every = range(len(missing))
@@ -188,7 +190,7 @@ class Components:
         result, _ = _solve(self._precision_of_innovations(group), chosen.copy())
         return np.asarray(np.sqrt(np.take(self.variances, places) + _total(chosen * result)))
 
-    def times_covariance(self, group: Group, vectors: Array) -> Array:
+    def times_covariance(self, group: MissingGroup, vectors: Array) -> Array:
         """Covariance matrices of missing cells given the rest times vectors, `(missing, rows)`.
 
         Of the first component.
@@ -204,7 +206,7 @@ class Components:
         spread = np.take(self.variances, places) * vectors[:, None]
         return np.asarray(spread + _total(chosen * result[:, 0][:, None]))[:, 0]
 
-    def _precision_of_innovations(self, group: Group) -> Array:
+    def _precision_of_innovations(self, group: MissingGroup) -> Array:
         size = len(self.loadings)
         system = np.zeros((size, size, len(self.log_weights), len(group.rows)))
         system[range(size), range(size)] = 1.0
@@ -222,14 +224,14 @@ class Components:
 class MixedNormals:
     """The components of a mixture as Normal distributions, with what follows once for all rows."""
 
-    normals: Normals
+    normals: ComponentNormals
     systems: dict[bool, Array]
     """Packed matrices by whether missing columns are solved, `(entries, components)`."""
     images: Tensor
     """Maps known values and a mask to residuals times Q, `(2 columns, columns * components)`."""
 
     @classmethod
-    def of(cls, normals: Normals) -> MixedNormals:
+    def of(cls, normals: ComponentNormals) -> MixedNormals:
         """Components from their Normal distributions."""
         by_column = normals.precision.transpose(1, 2, 0)
         offsets = normals.offsets.T[:, None]
@@ -308,7 +310,7 @@ class MixedNormals:
         return np.asarray(-0.5 * (distance + volumes))
 
     def complete(
-        self, group: Group, components: Array, cells: Array, noise: Array | None = None
+        self, group: MissingGroup, components: Array, cells: Array, noise: Array | None = None
     ) -> Array:
         """Means of the missing cells, or draws given Normal `noise`, `(missing, pairs)`.
 
@@ -359,9 +361,9 @@ class ExactMeans:
         factors = Factors(*(part.detach().cpu() for part in values))
         scaling = model.scaling
         self.location, self.scale = (x.cpu().numpy() for x in (scaling.location, scaling.scale))
-        self.components = Components.of(*(part.numpy() for part in factors))
+        self.components = LinearComponents.of(*(part.numpy() for part in factors))
         mixes = len(self.components.log_weights) > 1
-        self.mixed = MixedNormals.of(Normals.of(factors)) if mixes else None
+        self.mixed = MixedNormals.of(ComponentNormals.of(factors)) if mixes else None
 
     @classmethod
     def suits(cls, model: GaussianVFG) -> bool:

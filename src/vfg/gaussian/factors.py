@@ -29,7 +29,7 @@ class Factors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Belief:
+class FactorPosterior:
     """The innovations given the observed columns, component by component."""
 
     log_probs: Tensor
@@ -76,7 +76,9 @@ def group_masks(seen: Tensor) -> Masks:
     return Masks(seen[first], groups)
 
 
-def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None = None) -> Belief:
+def condition(
+    factors: Factors, values: Tensor, masks: Masks, side: Side | None = None
+) -> FactorPosterior:
     r"""The posterior of the innovations given the observed columns, other values being finite.
 
     On the latent side with $P = I + L^\top \mathrm{diag}(o / s^2) L$, on the leaf side with the
@@ -96,7 +98,7 @@ def condition(factors: Factors, values: Tensor, masks: Masks, side: Side | None 
     solve = _on_latent_side if side == "latent" else _on_leaf_side
     mean, spread, volume, distance = solve(factors, residual, observed, masks.groups)
     constants = 0.5 * LOG_TWO_PI * observed.sum(-1, keepdim=True) + volume
-    return Belief(-0.5 * distance - constants[masks.groups], mean, spread, masks.groups)
+    return FactorPosterior(-0.5 * distance - constants[masks.groups], mean, spread, masks.groups)
 
 
 def log_volume(factor: Tensor) -> Tensor:
@@ -104,28 +106,28 @@ def log_volume(factor: Tensor) -> Tensor:
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def log_mixture(factors: Factors, belief: Belief) -> Tensor:
+def log_mixture(factors: Factors, belief: FactorPosterior) -> Tensor:
     """log p(observed) `(rows,)`."""
     return (factors.log_weights + belief.log_probs).logsumexp(-1)
 
 
-def responsibilities(factors: Factors, belief: Belief) -> Tensor:
+def responsibilities(factors: Factors, belief: FactorPosterior) -> Tensor:
     """Probabilities of the components given the observed columns, `(rows, components)`."""
     return (factors.log_weights + belief.log_probs).softmax(-1)
 
 
-def image_moments(belief: Belief, maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+def image_moments(belief: FactorPosterior, maps: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Means `(rows, components, n)` and covariances `(groups, components, n, n)` of linear maps."""
     mean = torch.einsum("nci,cki->nck", belief.mean, maps) + offsets
     return mean, maps @ belief.covariance @ maps.mT
 
 
-def column_means(belief: Belief, factors: Factors) -> Tensor:
+def column_means(belief: FactorPosterior, factors: Factors) -> Tensor:
     """Conditional means of all columns, `(rows, components, columns)`."""
     return torch.einsum("nci,cki->nck", belief.mean, factors.loadings) + factors.offsets
 
 
-def column_moments(belief: Belief, factors: Factors) -> tuple[Tensor, Tensor]:
+def column_moments(belief: FactorPosterior, factors: Factors) -> tuple[Tensor, Tensor]:
     """Conditional means and variances of all columns, `(rows, components, columns)` each."""
     spread = ((factors.loadings @ belief.covariance) * factors.loadings).sum(-1)
     variance = (spread.clamp(min=0.0) + factors.scales.square())[belief.groups]

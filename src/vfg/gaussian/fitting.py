@@ -20,7 +20,7 @@ from vfg.gaussian.leaves import Adam, fit_maps, make_normal
 from vfg.gaussian.parameters import Parameters, Values
 from vfg.inference.propagation import evaluating
 from vfg.inputs import ArrayLike, as_cells, scale_cells
-from vfg.training.data import Table, draw_held_out
+from vfg.training.data import TrainingTable, draw_held_out
 from vfg.utils.specs import check_choice
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def training_of(
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"validation is a share from 0 up to 1, but got {validation}")
     if validation > 0.0:
-        held = draw_held_out(model, Table(cells, seen, None), validation, seed)
+        held = draw_held_out(model, TrainingTable(cells, seen, None), validation, seed)
     return Training(cells, seen & ~held, held, weights=weights)
 
 

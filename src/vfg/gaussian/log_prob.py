@@ -9,10 +9,10 @@ from torch import Tensor
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.em.general import Chunk
-from vfg.gaussian.em.paired import Cells, Normals, all_scores, supports_pairs
+from vfg.gaussian.em.paired import ComponentNormals, IndexedRows, all_scores, supports_pairs
 from vfg.gaussian.factors import (
     LOG_TWO_PI,
-    Belief,
+    FactorPosterior,
     Factors,
     Masks,
     by_group,
@@ -70,8 +70,8 @@ def _normal_scores(model: GaussianVFG, encoded: Encoded) -> Tensor:
         return (values.log_weights + log_probs).logsumexp(-1)
     factors = factors_of(model.structure, values)
     if not torch.is_grad_enabled() and supports_pairs(model.linear):
-        cells = Cells.of(Chunk(encoded.values, masks))
-        return torch.from_numpy(all_scores(Normals.of(factors), cells)).logsumexp(-1)
+        cells = IndexedRows.of(Chunk(encoded.values, masks))
+        return torch.from_numpy(all_scores(ComponentNormals.of(factors), cells)).logsumexp(-1)
     return log_mixture(factors, condition(factors, encoded.values, masks))
 
 
@@ -108,15 +108,17 @@ class Predictive(NamedTuple):
     """Covariances with the innovations, `(groups, components, innovations, coordinates)`."""
 
 
-def no_evidence(factors: Factors) -> Belief:
+def no_evidence(factors: Factors) -> FactorPosterior:
     """The innovations before anything is observed, one row."""
     components, _, innovations = factors.loadings.shape
     zeros = factors.loadings.new_zeros(1, components, innovations)
     groups = torch.zeros_like(zeros[:, 0, 0]).long()
-    return Belief(zeros[..., 0], zeros, lambda: torch.ones_like(zeros).diag_embed(), groups)
+    return FactorPosterior(
+        zeros[..., 0], zeros, lambda: torch.ones_like(zeros).diag_embed(), groups
+    )
 
 
-def predict(factors: Factors, belief: Belief, places: slice) -> Predictive:
+def predict(factors: Factors, belief: FactorPosterior, places: slice) -> Predictive:
     """Means, covariances and precisions of some coordinates given a belief."""
     loadings, scales = factors.loadings[:, places], factors.scales[:, places]
     crossed = belief.covariance @ loadings.mT
@@ -137,7 +139,7 @@ def point_densities(found: Predictive, groups: Tensor, points: Tensor) -> Tensor
 
 
 def category_scores(
-    factors: Factors, belief: Belief, found: Predictive, codes: CategoryPoints, unit: int
+    factors: Factors, belief: FactorPosterior, found: Predictive, codes: CategoryPoints, unit: int
 ) -> Tensor:
     r"""log P(c | evidence) for every category of a unit, `(rows, categories)`.
 
@@ -149,7 +151,7 @@ def category_scores(
     """
     points = codes.points_at(unit)
 
-    def density(about: Belief, here: Predictive) -> Tensor:
+    def density(about: FactorPosterior, here: Predictive) -> Tensor:
         by_component = point_densities(here, about.groups, points)
         shares = (factors.log_weights + about.log_probs).log_softmax(-1)
         return (by_component + shares[..., None]).logsumexp(1)
@@ -162,7 +164,9 @@ def category_scores(
     return (codes.log_frequencies_at(unit) + ratio).log_softmax(-1)
 
 
-def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> Belief:
+def observe(
+    belief: FactorPosterior, found: Predictive, values: Tensor, seen: Tensor
+) -> FactorPosterior:
     """The belief after some coordinates are observed too, in the groups of rows that are `seen`."""
     left = (values[:, None] - found.mean) * seen[belief.groups][:, None, None]
     gain = found.crossed @ found.precision
@@ -172,7 +176,7 @@ def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> 
     def spread() -> Tensor:
         return belief.covariance - gain @ found.crossed.mT * seen[:, None, None, None]
 
-    return Belief(
+    return FactorPosterior(
         belief.log_probs - 0.5 * distance - constants,
         belief.mean + by_group(gain, left, belief.groups),
         spread,
@@ -181,7 +185,7 @@ def observe(belief: Belief, found: Predictive, values: Tensor, seen: Tensor) -> 
 
 
 def chain_scores(
-    factors: Factors, belief: Belief, codes: CategoryPoints, cells: Tensor, seen: Tensor
+    factors: Factors, belief: FactorPosterior, codes: CategoryPoints, cells: Tensor, seen: Tensor
 ) -> Tensor:
     """Sums of log P of the units, each given the belief and those before it, `(rows,)`.
 

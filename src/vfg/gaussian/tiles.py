@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.factors import (
-    Belief,
+    FactorPosterior,
     Factors,
     Masks,
     Side,
@@ -71,12 +71,12 @@ def rows_of_a_tile(readout: Factors) -> int:
 
 
 @dataclass(frozen=True)
-class Tile:
+class EvidenceTile:
     """Rows whose ids are consecutive, padded by rows without evidence, and their evidence."""
 
     readout: Factors
     """Table columns, then latent coordinates."""
-    belief: Belief
+    belief: FactorPosterior
     row_ids: Tensor
     seed: int
     codes: CategoryPoints
@@ -168,7 +168,7 @@ class Tile:
         result = torch.cat([result[..., : self.codes.width], latent], dim=-1)
         return result, torch.stack(categories, dim=-1).unflatten(0, (DRAWS, -1)).to(result)
 
-    def _given_reals(self, drawn: Tensor) -> Belief:
+    def _given_reals(self, drawn: Tensor) -> FactorPosterior:
         """The posterior of every draw, `(DRAWS * rows, ...)`, given its real columns."""
         places = self.codes.real_places
         mask = self.mask.index_fill(1, places, True)
@@ -181,7 +181,7 @@ class Tile:
     def _levels(self, numbers: Tensor, kind: int, size: int) -> Tensor:
         return uniform(self.seed, self.row_ids, numbers, kind, torch.arange(size)).flatten(0, 1)
 
-    def _latents(self, belief: Belief, numbers: Tensor) -> Tensor:
+    def _latents(self, belief: FactorPosterior, numbers: Tensor) -> Tensor:
         """Latent coordinates drawn from the posterior, `(DRAWS * rows, coordinates)`."""
         shares = (self.readout.log_weights + belief.log_probs).softmax(-1)
         chosen = (self._levels(numbers, 4, 1) > shares.cumsum(-1)[:, :-1]).sum(-1)
@@ -216,7 +216,7 @@ def _square_roots(covariance: Tensor) -> Tensor:
     return torch.cat([roots(some) for some in covariance.split(ROOTS_AT_ONCE)])
 
 
-def mixture_covariance(tile: Tile, chosen: list[int]) -> Tensor:
+def mixture_covariance(tile: EvidenceTile, chosen: list[int]) -> Tensor:
     """The covariance of some columns or coordinates, `(rows, n, n)`."""
     _, loadings, offsets, scales = tile.readout
     mean, covariance = image_moments(tile.belief, loadings[:, chosen], offsets[:, chosen])

@@ -187,13 +187,13 @@ class SoftImpute(_Imputer):
         return low_rank, right[kept].T * np.sqrt(sizes[kept])
 
 
-class Average(_Imputer):
+class AveragedImputers(_Imputer):
     """The equally weighted mean of what several imputers fill in."""
 
     def __init__(self, imputers: Sequence[Any]) -> None:
         self.imputers = list(imputers)
 
-    def fit(self, table: Array) -> Average:
+    def fit(self, table: Array) -> AveragedImputers:
         for imputer in self.imputers:
             imputer.fit(table)
         return self

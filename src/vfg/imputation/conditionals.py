@@ -96,7 +96,7 @@ def _whiten(kernel: Array, least: float) -> Array:
     return result
 
 
-class Curves:
+class CurveFeatures:
     """Features of a number: a straight line, smooth and rough curves, and a few for products."""
 
     def __init__(self, values: Array) -> None:
@@ -154,18 +154,18 @@ class Levels:
         return shares, shares, [shares]
 
 
-class Features:
+class CauseFeatures:
     """The features of a family's causes, in groups; the first group is the constant."""
 
-    def __init__(self, parts: Sequence[Curves | Levels], rows: Array) -> None:
+    def __init__(self, parts: Sequence[CurveFeatures | Levels], rows: Array) -> None:
         self.parts = parts
         pairs = list(combinations(range(len(parts)), 2))
-        widths = [SURFACE + 1 if isinstance(part, Curves) else part.count for part in parts]
+        widths = [SURFACE + 1 if isinstance(part, CurveFeatures) else part.count for part in parts]
         self.surfaces = sum(widths[i] * widths[j] for i, j in pairs) <= MOST_FEATURES
-        simple = [1 if isinstance(part, Curves) else part.count for part in parts]
+        simple = [1 if isinstance(part, CurveFeatures) else part.count for part in parts]
         is_small = sum(simple[i] * simple[j] for i, j in pairs) <= MOST_FEATURES
         self.pairs = pairs if is_small else []
-        self.numbers = [k for k, part in enumerate(parts) if isinstance(part, Curves)]
+        self.numbers = [k for k, part in enumerate(parts) if isinstance(part, CurveFeatures)]
         self.centres = None
         if len(self.numbers) > 1:
             points = np.column_stack([parts[k].features(rows[:, k])[0] for k in self.numbers])
@@ -189,7 +189,7 @@ class Features:
         for i, j in self.pairs:
             # A straight product, and a surface; of categories both are the same.
             kinds = {self.parts[k].__class__ for k in (i, j)}
-            for place in (0, 1) if self.surfaces and Curves in kinds else (0,):
+            for place in (0, 1) if self.surfaces and CurveFeatures in kinds else (0,):
                 left, right = (own[1] if place else own[0] for own in (found[i], found[j]))
                 groups.append((left[:, :, None] * right[:, None, :]).reshape(len(rows), -1))
         if self.centres is not None:
@@ -203,7 +203,7 @@ class Features:
     @property
     def plain(self) -> int:
         """How many groups do not join causes."""
-        return 1 + sum(3 if isinstance(part, Curves) else 1 for part in self.parts)
+        return 1 + sum(3 if isinstance(part, CurveFeatures) else 1 for part in self.parts)
 
 
 @dataclass
@@ -240,7 +240,7 @@ class Ridge:
         return weights
 
 
-class Noise:
+class ResidualNoise:
     """A mixture of Normals for residuals, which may be skewed or have heavy tails."""
 
     def __init__(self, residuals: Array) -> None:
@@ -291,11 +291,11 @@ class Noise:
 class NumberFamily:
     """The conditional of a number given its causes."""
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, features: CauseFeatures) -> None:
         self.features = features
         self.ridge = Ridge(features.sizes)
         self.spread = Ridge(features.sizes[: features.plain])
-        self.noise: Noise | None = None
+        self.noise: ResidualNoise | None = None
         self.kept: list[Array] = []
 
     def fit(self, causes: Array, child: Array, is_kept: bool) -> None:
@@ -306,7 +306,7 @@ class NumberFamily:
             gram, target = design.T @ design / variance, design.T @ child / variance
             self.weights = self.ridge.solve(gram, target, 30)
             residuals = child - design @ self.weights
-            self.noise, self.scale = Noise(residuals), np.zeros(sum(self.spread.sizes))
+            self.noise, self.scale = ResidualNoise(residuals), np.zeros(sum(self.spread.sizes))
             self.noise.fit(residuals, 30)
         scales = self._scales(design)
         residuals = (child - design @ self.weights) / scales
@@ -382,7 +382,7 @@ class CategoryFamily:
     categories share one matrix, and variances of groups follow as for numbers.
     """
 
-    def __init__(self, features: Features, count: int) -> None:
+    def __init__(self, features: CauseFeatures, count: int) -> None:
         self.features, self.count = features, count
         self.ridge = Ridge(features.sizes)
         self.weights = np.zeros((sum(features.sizes), count))
@@ -451,13 +451,13 @@ class DagModel:
         self.parents = parents
         self.families: dict[int, Family] = {}
         self.completed: list[Array] = []
-        parts: dict[int, Curves | Levels] = {}
+        parts: dict[int, CurveFeatures | Levels] = {}
         for child, causes in parents.items():
             for k in causes:
                 if k not in parts:
                     seen = self.cells[self.observed[:, k], k]
-                    parts[k] = Levels(sizes[k]) if sizes[k] else Curves(seen)
-            features = Features([parts[k] for k in causes], self.cells[:, causes])
+                    parts[k] = Levels(sizes[k]) if sizes[k] else CurveFeatures(seen)
+            features = CauseFeatures([parts[k] for k in causes], self.cells[:, causes])
             own = NumberFamily(features)
             self.families[child] = CategoryFamily(features, sizes[child]) if sizes[child] else own
         self._fit(np.random.default_rng(seed + 1))

@@ -33,24 +33,24 @@ STEPS = 200
 Cells = dict[int, tuple[Mask, Array]]
 
 
-class Linear(NamedTuple):
+class LinearExpression(NamedTuple):
     """Coefficients by column, and a constant."""
 
     terms: dict[Label, float]
     constant: float
 
-    def plus(self, other: Linear, factor: float = 1.0) -> Linear:
+    def plus(self, other: LinearExpression, factor: float = 1.0) -> LinearExpression:
         """The sum with a multiple of another."""
         terms = dict(self.terms)
         for label, value in other.terms.items():
             terms[label] = terms.get(label, 0.0) + factor * value
-        return Linear(terms, self.constant + factor * other.constant)
+        return LinearExpression(terms, self.constant + factor * other.constant)
 
 
 class Constraint(NamedTuple):
     """A linear form that is 0, or at most 0."""
 
-    form: Linear
+    form: LinearExpression
     is_equation: bool
     text: str
 
@@ -95,7 +95,7 @@ def parse_constraint(text: str, labels: Sequence[Label]) -> list[Constraint]:
             raise reader.error("it has a comparison other than <=, >= and ==")
         first, second = (right, left) if isinstance(sign, ast.GtE) else (left, right)
         form = first.plus(second, -1.0)
-        form = Linear({k: v for k, v in form.terms.items() if v}, form.constant)
+        form = LinearExpression({k: v for k, v in form.terms.items() if v}, form.constant)
         if not form.terms:
             raise reader.error("it names no column")
         result.append(Constraint(form, isinstance(sign, ast.Eq), text))
@@ -116,24 +116,24 @@ class _Reader:
             f"but {self.text!r} is not: {why}"
         )
 
-    def read(self, node: ast.expr) -> Linear:
+    def read(self, node: ast.expr) -> LinearExpression:
         """A side as a linear form."""
         if isinstance(node, ast.Constant):
-            return Linear({}, self._number(node.value))
+            return LinearExpression({}, self._number(node.value))
         if isinstance(node, ast.Name):
-            return Linear({self._label(node.id): 1.0}, 0.0)
+            return LinearExpression({self._label(node.id): 1.0}, 0.0)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             sign = -1.0 if isinstance(node.op, ast.USub) else 1.0
-            return Linear({}, 0.0).plus(self.read(node.operand), sign)
+            return LinearExpression({}, 0.0).plus(self.read(node.operand), sign)
         if isinstance(node, ast.BinOp):
             left, right = self.read(node.left), self.read(node.right)
             if isinstance(node.op, ast.Add | ast.Sub):
                 return left.plus(right, 1.0 if isinstance(node.op, ast.Add) else -1.0)
             if isinstance(node.op, ast.Mult) and (not left.terms or not right.terms):
                 form, number = (right, left) if not left.terms else (left, right)
-                return Linear({}, 0.0).plus(form, number.constant)
+                return LinearExpression({}, 0.0).plus(form, number.constant)
             if isinstance(node.op, ast.Div) and not right.terms and right.constant:
-                return Linear({}, 0.0).plus(left, 1.0 / right.constant)
+                return LinearExpression({}, 0.0).plus(left, 1.0 / right.constant)
         raise self.error("it has more than sums of columns times numbers")
 
     def _number(self, value: Any) -> float:

@@ -75,8 +75,7 @@ from vfg.tables.encoding import Encoding
 from vfg.tables.frames import Table, quote
 from vfg.tables.numeric import nearest_values
 from vfg.tables.schema import Schema
-from vfg.training.data import Table as TrainingTable
-from vfg.training.data import choose_device, forked_generators, join_world
+from vfg.training.data import TrainingTable, choose_device, forked_generators, join_world
 from vfg.training.history import Checkpoint, History, fingerprint
 from vfg.training.loop import Run
 from vfg.training.losses import draw_rows

@@ -16,7 +16,7 @@ WORTH = 0.8
 """Above this share of a batch, choosing rows costs more than it saves."""
 
 
-class Rows(NamedTuple):
+class EdgeRows(NamedTuple):
     """Equally many rows of a batch for every edge.
 
     Example:
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
         return placed
 
 
-def choose_rows(wanted: Tensor) -> Rows | None:
+def choose_rows(wanted: Tensor) -> EdgeRows | None:
     """Choose rows that contain all wanted ones of every edge; None if all rows are as good.
 
     Their number depends on the data, and reading it would wait for a GPU: there, and in compiled
@@ -58,14 +58,14 @@ def choose_rows(wanted: Tensor) -> Rows | None:
         return None
     order = wanted.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :count]
     starts = torch.arange(0, edges * batch, batch)
-    return Rows((order + starts[:, None]).flatten(), edges, batch)
+    return EdgeRows((order + starts[:, None]).flatten(), edges, batch)
 
 
 class _Move(torch.autograd.Function):
     """Take rows or put them back; no row is chosen twice, so each is the other's derivative."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, rows: Rows, takes: bool) -> Tensor:
+    def forward(ctx: Any, states: Tensor, rows: EdgeRows, takes: bool) -> Tensor:
         ctx.rows, ctx.takes = rows, takes
         return _move(states, rows, takes)
 
@@ -74,7 +74,7 @@ class _Move(torch.autograd.Function):
         return _move(gradients[0], ctx.rows, not ctx.takes), None, None
 
 
-def _move(states: Tensor, rows: Rows, takes: bool) -> Tensor:
+def _move(states: Tensor, rows: EdgeRows, takes: bool) -> Tensor:
     edges, _, width = states.shape
     flat = states.reshape(-1, width)
     if takes:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vfg.flows import Flow
 from vfg.passing.aggregation import Message, State, aggregation, learned_precision
-from vfg.passing.incidence import Incidence, Rows, add_all, choose_rows
+from vfg.passing.incidence import EdgeRows, Incidence, add_all, choose_rows
 from vfg.passing.lifting import Coordinates, Lifting
 from vfg.passing.schedule import Group, Schedule
 
@@ -105,7 +105,7 @@ class EdgeGroup(nn.Module):
 
         Rows that are not `wanted (children, batch)` may be left at 0.
         """
-        rows: Rows | None = None
+        rows: EdgeRows | None = None
         if wanted is not None and self.flow is not None:
             rows = choose_rows(self.below.spread(wanted))
         if rows is not None:

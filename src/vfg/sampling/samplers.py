@@ -147,7 +147,7 @@ class Move(NamedTuple):
     """Of the logarithms of the scales."""
 
 
-class Expected(NamedTuple):
+class LadderPrediction(NamedTuple):
     """What the parents' draws expect in a ladder."""
 
     mean: Tensor
@@ -314,7 +314,7 @@ class Sampler(nn.Module):
         incoming: Incoming,
         move: Move,
         default: Tensor,
-        expected: Expected | None,
+        expected: LadderPrediction | None,
         noise: Tensor,
     ) -> Proposal:
         """Draw from the Normal of q with standard numbers `(nodes, draws, rows, width)`."""
@@ -330,7 +330,7 @@ class Sampler(nn.Module):
         incoming: Incoming,
         move: Move,
         default: Tensor,
-        expected: Expected | None,
+        expected: LadderPrediction | None,
         state: Tensor,
     ) -> Proposal:
         """Given states `(nodes, draws, rows, width)` with their density under q."""
@@ -346,7 +346,7 @@ class Sampler(nn.Module):
             return Proposal(state, log_density(factor, noise) + slopes)
 
     def _normals(
-        self, incoming: Incoming, move: Move, default: Tensor, expected: Expected | None
+        self, incoming: Incoming, move: Move, default: Tensor, expected: LadderPrediction | None
     ) -> Normals:
         eta, precision = incoming.information, incoming.precision
         if eta is None or precision is None:
@@ -376,7 +376,7 @@ class Sampler(nn.Module):
         log_scale = bound_log_scale(self.log_scale + slope + move.change)
         return incoming.value + move.shift, log_scale
 
-    def _around(self, incoming: Incoming, move: Move, expected: Expected | None) -> Normals:
+    def _around(self, incoming: Incoming, move: Move, expected: LadderPrediction | None) -> Normals:
         """Around the aggregated state, coordinate by coordinate, as messages have no precision."""
         centre, log_scale = self.normal(incoming, move)
         precision = (-2.0 * log_scale).exp()

@@ -13,7 +13,7 @@ from vfg.passing.incidence import add_all
 from vfg.passing.messages import EdgeGroup
 from vfg.passing.schedule import Schedule
 from vfg.sampling.noise import Noise, no_noise, pass_through_noise
-from vfg.sampling.samplers import Expected, Incoming, Move, Proposal, Sampled, Sampler
+from vfg.sampling.samplers import Incoming, LadderPrediction, Move, Proposal, Sampled, Sampler
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -260,7 +260,7 @@ class _StateSampler:
             self.incoming[index],
             self.moves[index],
             self._default(index)[:, None],
-            None if expected is None else Expected(expected, self._above(index)),
+            None if expected is None else LadderPrediction(expected, self._above(index)),
         )
         if self.states is not None:
             return sampler.judge(*given, self.states[index])

@@ -29,12 +29,12 @@ from vfg.imputation.trees import MOST_SHARES, Forest, Votes
 from vfg.model import VFG
 from vfg.serving.modules import (
     CategoryChooser,
+    ComponentPosterior,
     Decoder,
     Encoder,
+    LinearMixture,
     LinearRelations,
     NearestValues,
-    Normals,
-    Posterior,
     Scatter,
 )
 from vfg.tables.categorical import CategoricalEncoding
@@ -84,11 +84,11 @@ class MixtureMeans(nn.Module):
 
     def __init__(self, mixture: Mixture) -> None:
         super().__init__()
-        self.normals = Normals(mixture.exact)
+        self.normals = LinearMixture(mixture.exact)
         self.scores, self.values = to_scores(mixture.ranks), to_values(mixture.ranks)
 
     def forward(self, values: Tensor, observed: Tensor) -> Tensor:
-        posterior: Posterior = self.normals(self.scores(values), observed)
+        posterior: ComponentPosterior = self.normals(self.scores(values), observed)
         shares = posterior.scores.softmax(1)
         shares = torch.where(shares > NEGLIGIBLE[True], shares, 0.0)
         shares = shares / shares.sum(1, keepdim=True)
@@ -103,7 +103,7 @@ class RowMixtureMeans(nn.Module):
         super().__init__()
         self.sizes = mixture.sizes
         self.scores, self.values = to_scores(mixture.ranks), to_values(mixture.ranks)
-        self.residual = Normals(mixture.residual)
+        self.residual = LinearMixture(mixture.residual)
         with torch.no_grad():
             arrays = {
                 "log_weights": mixture._log_weights,
@@ -362,7 +362,7 @@ class Filler(nn.Module):
         self.encoder, self.decoder = Encoder(model, units), Decoder(model, units)
         self.has_intervals = steps is not None
         self.register_buffer("steps", torch.tensor(steps or 0.0, dtype=torch.float64))
-        self.linear = None if model.linear is None else Normals(model.linear)
+        self.linear = None if model.linear is None else LinearMixture(model.linear)
         kinds = [kind for kind in KINDS if kind.split()[-1] not in without]
         self._set_parts(model, kinds)
         with_trees = model.forest is not None and "trees" not in without
@@ -561,7 +561,7 @@ class Filler(nn.Module):
     def _follow(self, table: Tensor, values: Tensor, observed: Tensor) -> Tensor:
         return table if self.relations is None else self.relations.follow(table, values, observed)
 
-    def _shift(self, posterior: Posterior, observed: Tensor) -> Tensor | None:
+    def _shift(self, posterior: ComponentPosterior, observed: Tensor) -> Tensor | None:
         """How missing cells of a linear model move; see `tilt_by_rows`."""
         slopes = cast("Tensor | None", self.slopes)
         if slopes is None:
@@ -574,7 +574,7 @@ class Filler(nn.Module):
     def _categories(
         self,
         means: Tensor,
-        posterior: Posterior,
+        posterior: ComponentPosterior,
         votes: Tensor | None,
         trees: tuple[Votes, Tensor] | None,
     ) -> list[Tensor]:
@@ -610,7 +610,7 @@ class Filler(nn.Module):
         values: Tensor,
         observed: Tensor,
         linear: Tensor,
-        posterior: Posterior,
+        posterior: ComponentPosterior,
         shift: Tensor | None,
     ) -> list[Tensor]:
         """Ends of the intervals of a linear model alone; see `MissingCells.quantiles`."""

@@ -111,7 +111,7 @@ class Encoder(nn.Module):
         return torch.cat(values, dim=1)[:, order], torch.cat(observed, dim=1)[:, order]
 
 
-class Normals(nn.Module):
+class LinearMixture(nn.Module):
     r"""A linear model or a mixture of such models, for any mask.
 
     A component is $u = L e + b + s \varepsilon$, and the innovations given the observed columns
@@ -140,7 +140,7 @@ class Normals(nn.Module):
         for name in ("location", "scale"):
             self.register_buffer(name, getattr(model.scaling, name).detach().cpu().double())
 
-    def forward(self, values: Tensor, observed: Tensor) -> Posterior:
+    def forward(self, values: Tensor, observed: Tensor) -> ComponentPosterior:
         known = observed.to(values.dtype)[:, None]
         residual = (((values - self.location) / self.scale)[:, None] - self.offsets) * known
         weights = known / self.variances
@@ -154,35 +154,39 @@ class Normals(nn.Module):
         mean = (covariance @ information[..., None])[..., 0]
         distance = (residual * ratio).sum(-1) - (information * mean).sum(-1)
         log_volume = log_volume + (known * self.variances.log()).sum(-1)
-        return Posterior(mean, covariance, self.log_weights - 0.5 * (distance + log_volume))
+        return ComponentPosterior(
+            mean, covariance, self.log_weights - 0.5 * (distance + log_volume)
+        )
 
-    def means(self, posterior: Posterior) -> Tensor:
+    def means(self, posterior: ComponentPosterior) -> Tensor:
         """Means of every entry by component, `(rows, components, columns)`."""
         images = (posterior.mean.transpose(0, 1) @ self.loadings.mT).transpose(0, 1)
         return (images + self.offsets) * self.scale + self.location
 
     # Of a linear model alone, the first component.
 
-    def deviations(self, posterior: Posterior) -> Tensor:
+    def deviations(self, posterior: ComponentPosterior) -> Tensor:
         """Standard deviations of every entry as if it were missing, `(rows, columns)`."""
         spread = posterior.covariance[:, 0].flatten(1) @ self.products[0].T
         return (self.variances[0] + spread).sqrt() * self.scale
 
-    def times_covariance(self, posterior: Posterior, observed: Tensor, vectors: Tensor) -> Tensor:
+    def times_covariance(
+        self, posterior: ComponentPosterior, observed: Tensor, vectors: Tensor
+    ) -> Tensor:
         """Covariances of missing entries times vectors `(rows, columns)`, 0 at known entries."""
         pulls = torch.where(observed, 0.0, vectors * self.scale)
         inner = posterior.covariance[:, 0] @ (pulls @ self.loadings[0])[..., None]
         moved = self.variances[0] * pulls + inner[..., 0] @ self.loadings[0].T
         return torch.where(observed, 0.0, moved * self.scale)
 
-    def section_covariance(self, posterior: Posterior, places: Sequence[int]) -> Tensor:
+    def section_covariance(self, posterior: ComponentPosterior, places: Sequence[int]) -> Tensor:
         """Covariances of some entries as if they were missing, `(rows, places, places)`."""
         rows, scale = self.loadings[0][places], self.scale[places]
         inner = rows @ posterior.covariance[:, 0] @ rows.T
         return (inner + self.variances[0][places].diag()) * (scale[:, None] * scale)
 
 
-class Posterior(NamedTuple):
+class ComponentPosterior(NamedTuple):
     """What is known of the innovations of the components of a row."""
 
     mean: Tensor  # (rows, components, innovations)

@@ -25,12 +25,12 @@ class Score(Protocol):
 
 
 @dataclass
-class _Branch:
+class _GrowShrinkNode:
     """A node of a grow-shrink tree: parents added so far, and what comes next."""
 
     parents: tuple[int, ...]
     candidates: list[int] | None = None
-    branches: dict[int, _Branch] = field(default_factory=dict)
+    branches: dict[int, _GrowShrinkNode] = field(default_factory=dict)
     shrunk: tuple[tuple[int, ...], float] | None = None
 
 
@@ -45,7 +45,7 @@ class Families:
         self.required = [
             tuple(np.flatnonzero(required[:, k]).tolist()) for k in range(len(allowed))
         ]
-        self._trees = [_Branch(own) for own in self.required]
+        self._trees = [_GrowShrinkNode(own) for own in self.required]
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
 
     def of(self, node: int, parents: tuple[int, ...]) -> float:
@@ -67,7 +67,7 @@ class Families:
             if extra is None:
                 break
             if extra not in branch.branches:
-                branch.branches[extra] = _Branch((*branch.parents, extra))
+                branch.branches[extra] = _GrowShrinkNode((*branch.parents, extra))
             branch = branch.branches[extra]
         if branch.shrunk is None:
             branch.shrunk = self._shrink(node, branch.parents)

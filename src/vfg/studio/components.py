@@ -13,8 +13,8 @@ from dash.exceptions import PreventUpdate
 from vfg.inference.variables import Array, Variable, days_of, format_number, moments_of
 from vfg.plots.imputations import missing_bands
 from vfg.plots.style import shorten
-from vfg.studio.exploring.analysis import Calibration, Traversal
-from vfg.studio.filling.tables import Table
+from vfg.studio.exploring.analysis import IntervalScores, Traversal
+from vfg.studio.filling.tables import MatchedTable
 from vfg.studio.markup import png, stretch
 from vfg.training.history import History
 
@@ -185,7 +185,7 @@ def empty(message: str) -> Figure:
     return figure([], xaxis=hidden, yaxis=hidden, annotations=[note | {"y": 0.5}])
 
 
-def missingness(table: Table) -> Figure:
+def missingness(table: MatchedTable) -> Figure:
     """The missing cells of a table: columns across, rows downwards."""
     if not table.missing.any():
         return empty("No cell is missing.")
@@ -311,7 +311,7 @@ def traversal_lines(found: Traversal, variables: Mapping[str, Variable], most: i
     )
 
 
-def calibration_curve(found: Calibration) -> Figure:
+def calibration_curve(found: IntervalScores) -> Figure:
     """Coverage of intervals against their nominal level, with the band that chance allows."""
     ideal = np.linspace(0.0, 1.0, 51)
     reach = 2.0 * np.sqrt(ideal * (1.0 - ideal) / found.cells)

@@ -15,7 +15,7 @@ from vfg.studio.asking.model import OpenModel
 from vfg.studio.exploring.analysis import consistency, history_beside
 from vfg.studio.filling.tables import (
     MOST_BYTES,
-    Table,
+    MatchedTable,
     fill_table,
     open_table,
     read_bytes,
@@ -35,10 +35,10 @@ class Opened:
     """An open table, and what was computed from it."""
 
     model: OpenModel
-    table: Table
+    table: MatchedTable
 
     @cached_property
-    def filled(self) -> Table:
+    def filled(self) -> MatchedTable:
         """The table without missing values."""
         return fill_table(self.model, self.table)
 
@@ -63,7 +63,7 @@ class Session:
         if table is not None:
             self.first = self._describe(self.own, self._open(table))
 
-    def _open(self, table: Any) -> Table:
+    def _open(self, table: Any) -> MatchedTable:
         if not isinstance(table, str | Path):
             return open_table(self.model, table)
         path = Path(table)
@@ -83,7 +83,7 @@ class Session:
         words = f"{closed} was closed, because a page keeps {MOST_TABLES} tables open"
         return self._describe(tables, table) | {"note": words if closed else ""}
 
-    def _describe(self, tables: dict[str, Opened], table: Table) -> dict[str, Any]:
+    def _describe(self, tables: dict[str, Opened], table: MatchedTable) -> dict[str, Any]:
         token = secrets.token_urlsafe(8)
         tables[token] = Opened(self.model, table)
         return {"token": token, "name": table.name, "rows": table.rows, "summary": table.summary}
@@ -97,7 +97,7 @@ class Session:
                 return tables[described["token"]]
         raise ValueError("this table is not open any more; open its file again")
 
-    def table(self, described: Any) -> Table:
+    def table(self, described: Any) -> MatchedTable:
         """The table that the page speaks of."""
         return self.opened(described).table
 

@@ -22,7 +22,7 @@ from vfg.passing.aggregation import FramedPrecision
 from vfg.passing.messages import EdgeGroup
 
 
-class Table(NamedTuple):
+class TrainingTable(NamedTuple):
     """Cells in the model's units, 0 where unobserved; what is observed; labels if there are any.
 
     The loss of rows is multiplied by their weights, if there are any.
@@ -124,7 +124,7 @@ def column_name(model: Tabular, column: int) -> str:
     raise IndexError(column)
 
 
-def draw_held_out(model: Tabular, data: Table, share: float, seed: int) -> Tensor:
+def draw_held_out(model: Tabular, data: TrainingTable, share: float, seed: int) -> Tensor:
     """Draw the observed cells that are held out from training: whole sections, row by row."""
     generator = torch.Generator().manual_seed(seed * 7919 + 17)
     sections = len(model.sections.positions)
@@ -135,7 +135,7 @@ def draw_held_out(model: Tabular, data: Table, share: float, seed: int) -> Tenso
 
 
 @torch.no_grad()
-def initialise(model: VFG, data: Table, rows: int) -> None:
+def initialise(model: VFG, data: TrainingTable, rows: int) -> None:
     """Set activation normalisations of a new model from the first rows, pseudo-inputs from any."""
     for prior in () if bool(model.is_trained) else of_kind(model, PosteriorMixture):
         prior.start_at(data.cells)  # type: ignore[operator]
@@ -180,7 +180,7 @@ ITERATIONS = 200
 
 
 @torch.no_grad()
-def start_linear(model: VFG, data: Table) -> bool:
+def start_linear(model: VFG, data: TrainingTable) -> bool:
     """Start the flows of a new model at a factor analysis of the table; whether it has such flows.
 
     Leaf edges encode by the loadings of their columns; edges between latent nodes start as

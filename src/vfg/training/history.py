@@ -154,7 +154,7 @@ class History:
         return axes
 
 
-class Rate(ProgressColumn):
+class EpochRate(ProgressColumn):
     """How many epochs a second."""
 
     def render(self, task: Task) -> Text:
@@ -181,7 +181,7 @@ class Progress(Bar):
                 "epoch {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)
             ),
             BarColumn(bar_width=16, table_column=Column(no_wrap=True)),
-            Rate(table_column=Column(no_wrap=True)),
+            EpochRate(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[terms]}"),
             disable=not visible,

@@ -18,7 +18,7 @@ from vfg.inference import fit_calibration
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
 from vfg.model import VFG, WIDEST
 from vfg.training.data import (
-    Table,
+    TrainingTable,
     World,
     choose_device,
     collect_rows,
@@ -145,7 +145,7 @@ def fit(
         fit_scaling(one, cells, seen, settings.scale)
         one.to(where)
     _check_scaling(models)
-    data = _scale(first, Table(cells, seen, given))
+    data = _scale(first, TrainingTable(cells, seen, given))
     if scored is not None:
         scored = _scale(first, scored)
     with join_world(where) as world, forked_generators(where):
@@ -169,7 +169,7 @@ def _split_validation(
     return (to_score, None), rest
 
 
-def _calibrate(model: VFG, task: TableTask, data: Table, seed: int) -> None:
+def _calibrate(model: VFG, task: TableTask, data: TrainingTable, seed: int) -> None:
     """Fit the uncertainty of answers to held-out cells; draws of sampled states have their own."""
     if model.sampling is None:
         fit_calibration(model, data.cells, task.data.seen, task.held, labels=data.labels, seed=seed)
@@ -301,18 +301,18 @@ def _identify(
     return fingerprint(described, tensors)
 
 
-def _read_rows(model: VFG, table: Any, labels: Any, observed: Any = None) -> Table:
+def _read_rows(model: VFG, table: Any, labels: Any, observed: Any = None) -> TrainingTable:
     """Checked cells in their own units, those that may be seen, and labels."""
     cells, seen = as_cells(model, collect_rows(table), observed)
     if not len(cells):
         raise ValueError("there is nothing to learn from a table without rows")
-    return Table(cells, seen, as_labels(model, labels, len(cells)))
+    return TrainingTable(cells, seen, as_labels(model, labels, len(cells)))
 
 
-def _scale(model: VFG, rows: Table) -> Table:
+def _scale(model: VFG, rows: TrainingTable) -> TrainingTable:
     """The same in the model's units and on its device."""
     cells, seen = scale_cells(model, rows.cells, rows.seen)
-    return Table(cells, seen, None if rows.labels is None else rows.labels.to(cells.device))
+    return TrainingTable(cells, seen, None if rows.labels is None else rows.labels.to(cells.device))
 
 
 def _fit_other(

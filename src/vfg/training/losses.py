@@ -14,7 +14,7 @@ from vfg.objectives.bound import bound_of, lower_bound, weighted_bound, weighted
 from vfg.sampling import Noise, condition, draw_states, generated_noise, log_likelihoods
 from vfg.sampling.noise import counted_noise
 from vfg.training.acceleration import Recorder, Replayed
-from vfg.training.data import Table
+from vfg.training.data import TrainingTable
 
 ROWS = 4096
 """The most rows with held-out cells that are scored after an epoch, which bounds its time; and how
@@ -145,7 +145,7 @@ class RowsLoss:
     are the same every time, and with several `samples` are weighted.
     """
 
-    def __init__(self, model: VFG, data: Table, beta: float, samples: int = 1) -> None:
+    def __init__(self, model: VFG, data: TrainingTable, beta: float, samples: int = 1) -> None:
         self.model, self.data, self.beta, self.samples = model, data, beta, samples
 
     @torch.no_grad()
@@ -175,11 +175,16 @@ class HeldOutLoss:
     """
 
     def __init__(
-        self, model: VFG, data: Table, held: Tensor, recorder: Recorder | None, seed: int = 0
+        self,
+        model: VFG,
+        data: TrainingTable,
+        held: Tensor,
+        recorder: Recorder | None,
+        seed: int = 0,
     ) -> None:
         rows = draw_rows(held.any(1), ROWS, seed)
         labels = None if data.labels is None else data.labels[rows]
-        self.model, self.data = model, Table(data.cells[rows], data.seen[rows], labels)
+        self.model, self.data = model, TrainingTable(data.cells[rows], data.seen[rows], labels)
         self.scored = held[rows].to(data.cells.dtype)
         if data.weights is not None:
             self.scored = self.scored * data.weights[rows, None]

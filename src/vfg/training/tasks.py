@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vfg.model import VFG
 from vfg.training.acceleration import Recorder
-from vfg.training.data import Table, draw_held_out, initialise, start_linear
+from vfg.training.data import TrainingTable, draw_held_out, initialise, start_linear
 from vfg.training.losses import BoundLoss, HeldOutLoss, ObjectiveLoss, RowsLoss, SurrogateLoss
 from vfg.training.model_stack import stack_models, unstack_models
 from vfg.training.settings import RunSettings
@@ -97,11 +97,11 @@ class TableTask(Task):
     def __init__(
         self,
         models: Sequence[VFG],
-        data: Table,
+        data: TrainingTable,
         settings: RunSettings,
         held: Tensor | None = None,
         *,
-        validation: Table | None = None,
+        validation: TrainingTable | None = None,
         augment: Augment | None = None,
     ) -> None:
         if held is None:

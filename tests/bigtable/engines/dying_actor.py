@@ -9,7 +9,7 @@ from vfg.bigtable.engines import ray as engine
 from vfg.cli import main
 
 
-class Dying(engine.Filler):
+class Dying(engine.FillActor):
     """Dies in its second part, unless one has died before."""
 
     def fill(self, held, first_row, batch):
@@ -22,5 +22,5 @@ class Dying(engine.Filler):
 
 if __name__ == "__main__":
     MARK = Path(sys.argv.pop(1))
-    engine.Filler = Dying  # classes of the main script travel to the actors by value
+    engine.FillActor = Dying  # classes of the main script travel to the actors by value
     main()

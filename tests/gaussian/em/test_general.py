@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em import general as em
-from vfg.gaussian.em.general import Moments, chunks_of, e_step, e_step_with_pulls, mask_order
+from vfg.gaussian.em.general import LatentMoments, chunks_of, e_step, e_step_with_pulls, mask_order
 from vfg.gaussian.parameters import Values
 from vfg.inputs import pairwise_covariance
 
@@ -59,7 +59,7 @@ def test_moments_of_complete_rows_are_those_of_the_general_formula(graph, mixtur
     mask = torch.cat([seen, torch.zeros(1, 4, dtype=torch.bool)])
     general = e_step(model.structure, values, chunks_of(model.structure, 2, longer, mask))
     for first, second in zip(whole.leaves, general.leaves, strict=True):
-        for name, one, other in zip(Moments._fields, first, second, strict=True):
+        for name, one, other in zip(LatentMoments._fields, first, second, strict=True):
             torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
 
 

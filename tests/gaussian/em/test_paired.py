@@ -22,8 +22,8 @@ from vfg.gaussian.em.e_step import (
 )
 from vfg.gaussian.em.general import Expected, chunks_of, e_step
 from vfg.gaussian.em.paired import (
-    Cells,
-    Normals,
+    ComponentNormals,
+    IndexedRows,
     all_scores,
     eliminate,
     invert,
@@ -109,11 +109,11 @@ def test_sums_over_pairs_are_the_expected_moments(data, mixture: str) -> None:
     model = random_model(graph, components, mixture)
     values = detached(model.linear.values())
     chunks = chunks_of(model.structure, components, table, seen)
-    cells = [Cells.of(chunk) for chunk in chunks]
+    cells = [IndexedRows.of(chunk) for chunk in chunks]
     found, scores = pair_e_step(model.structure, values, cells)
     shared = components == 1 or mixture == "root"
     assert_equal(found, e_step(model.structure, values, chunks), shared)
-    every = all_scores(Normals.of(factors_of(model.structure, values)), cells[0])
+    every = all_scores(ComponentNormals.of(factors_of(model.structure, values)), cells[0])
     np.testing.assert_allclose(every, scores[0], **CLOSE)
 
 
@@ -125,7 +125,7 @@ def test_scores_are_log_densities(drawn) -> None:
     factors = factors_of(model.structure, detached(model.linear.values()))
     covariance = factors.loadings @ factors.loadings.mT + factors.scales.square().diag_embed()
     chunk = chunks_of(model.structure, 3, table, seen)[0]
-    found = all_scores(Normals.of(factors), Cells.of(chunk))
+    found = all_scores(ComponentNormals.of(factors), IndexedRows.of(chunk))
     masks = chunk.masks.distinct[chunk.masks.groups]
     for row, mask, own in zip(chunk.values, masks, found, strict=True):
         for component in range(3):
@@ -146,7 +146,7 @@ def test_any_graph_has_the_same_moments(graph: Graph, mixture: str) -> None:
     seen = torch.rand(50, 4, generator=generator) < 0.6
     values = detached(model.linear.values())
     chunks = chunks_of(model.structure, 3, torch.where(seen, table, 0.0), seen)
-    found, _ = pair_e_step(model.structure, values, [Cells.of(chunk) for chunk in chunks])
+    found, _ = pair_e_step(model.structure, values, [IndexedRows.of(chunk) for chunk in chunks])
     assert_equal(found, e_step(model.structure, values, chunks), mixture == "root")
 
 
@@ -221,8 +221,8 @@ def test_wide_stars_have_the_expected_moments(drawn) -> None:
     every = torch.ones(len(table), 3, dtype=torch.bool)
     found, scores = root_moments(values, chunk, every)
     assert_equal(found, e_step(model.structure, values, [chunk]), shared=True)
-    normals = Normals.of(factors_of(model.structure, values))
-    np.testing.assert_allclose(scores, all_scores(normals, Cells.of(chunk)), **CLOSE)
+    normals = ComponentNormals.of(factors_of(model.structure, values))
+    np.testing.assert_allclose(scores, all_scores(normals, IndexedRows.of(chunk)), **CLOSE)
 
 
 def steps_of(graph: Graph, **choices) -> type[ActiveSteps]:

@@ -67,7 +67,7 @@ class Ray:
         """As in `Engine`; a RuntimeError says that an actor died again and again."""
         ray = _import_ray()
         with _connect(self.address or os.environ.get("RAY_ADDRESS"), self.processes):
-            kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(Filler)
+            kind = ray.remote(num_cpus=1, max_restarts=RETRIES, max_task_retries=RETRIES)(FillActor)
             actors = [kind.remote() for _ in range(self.processes)]
             held = [ray.put(work.to_bytes())]
             calls = (
@@ -127,7 +127,7 @@ class Ray:
         )
 
 
-class Filler:
+class FillActor:
     """What an actor does: it reads the model once and fills parts."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from vfg.flows.fast.primitives import (
     tensor_cores,
 )
 from vfg.flows.fast.tiles import (
-    Block,
+    CouplingBlock,
     Moves,
     Noise,
     Workspace,
@@ -224,7 +224,7 @@ class _Chain(torch.autograd.Function):
 
 
 def _run_forward(
-    call: _Call, blocks: list[Block], x: Tensor, edges: slice, rows: slice, room: Workspace
+    call: _Call, blocks: list[CouplingBlock], x: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> tuple[Tensor, Tensor, list[Moves]]:
     """The result of a tile, its log-determinant, and what the derivative needs."""
     steps: list[Moves] = []
@@ -248,8 +248,8 @@ def _run_forward(
 
 def _run_backward(
     call: _Call,
-    blocks: list[Block],
-    derivatives: list[Block],
+    blocks: list[CouplingBlock],
+    derivatives: list[CouplingBlock],
     steps: Iterator[Moves],
     room: Workspace,
     gradient: Tensor,
@@ -275,7 +275,7 @@ def _run_backward(
 
 
 def _recompute_moves(
-    call: _Call, blocks: list[Block], y: Tensor, edges: slice, rows: slice, room: Workspace
+    call: _Call, blocks: list[CouplingBlock], y: Tensor, edges: slice, rows: slice, room: Workspace
 ) -> Iterator[Moves]:
     """What the derivative of every coupling of a tile needs, by inverting from `y`."""
     flows, state = call.flows, append_one(y)
@@ -315,13 +315,13 @@ def _change_halves(
     return one, two
 
 
-def _arrange(flow: AffineCoupling) -> Block:
+def _arrange(flow: AffineCoupling) -> CouplingBlock:
     """A coupling's tensors in the layout of tiles, scaled by the factor of dropout."""
     first, *inner, last = _layers(flow)
     factor, precision = dropout_factor(_rate(flow)), flow.conditioner.precision
     edges, hidden, numbers = last.weight.shape
     weight = round_to(_scale(last.weight, factor), precision).view(edges, hidden, numbers // 2, 2)
-    return Block(
+    return CouplingBlock(
         flow.conditioner.activation,
         round_to(torch.cat([first.weight, first.bias], dim=1), precision),
         tuple(
@@ -333,7 +333,7 @@ def _arrange(flow: AffineCoupling) -> Block:
     )
 
 
-def _parameter_gradients(flow: AffineCoupling, derivatives: Block) -> list[Tensor]:
+def _parameter_gradients(flow: AffineCoupling, derivatives: CouplingBlock) -> list[Tensor]:
     """Derivatives with respect to a coupling's parameters from those of its arranged tensors."""
     factor = dropout_factor(_rate(flow))
     edges, numbers, hidden = derivatives.last.shape

@@ -49,7 +49,7 @@ def checkpointed(
             stacklevel=2,
         )
         return apply_in_order(flows, x, inverse=inverse)
-    call = _Call(list(flows), inverse, memory == "invert", generator)
+    call = _CheckpointedCall(list(flows), inverse, memory == "invert", generator)
     parameters = [p for flow in flows for p in flow.parameters()]
     result: tuple[Tensor, Tensor] = _Checkpoint.apply(call, x, *parameters)  # type: ignore[no-untyped-call]
     return result
@@ -70,7 +70,7 @@ def _step(flow: Flow, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _CheckpointedCall:
     """Flows in the order in which they are applied, and how their derivative is computed."""
 
     flows: list[Flow]
@@ -84,7 +84,9 @@ class _Checkpoint(torch.autograd.Function):
     """Flows one by one, whose derivative recomputes intermediate values."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, call: _CheckpointedCall, x: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
         states, streams = [], []
         log_det = x.new_zeros(x.shape[:2])
         y = x
@@ -102,7 +104,7 @@ class _Checkpoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Gradients:
-        call: _Call = ctx.call
+        call: _CheckpointedCall = ctx.call
         states, parameters = ctx.saved_tensors[: ctx.states], ctx.saved_tensors[ctx.states :]
         if torch.is_grad_enabled():
             return None, *differentiate(

@@ -70,7 +70,7 @@ class Hidden(NamedTuple):
     """The layer before its activation; for ReLU the value itself, which has the same signs."""
 
 
-class Block(NamedTuple):
+class CouplingBlock(NamedTuple):
     """The tensors of one coupling, arranged for tiles; their first axis is the edges."""
 
     activation: str
@@ -83,18 +83,18 @@ class Block(NamedTuple):
     bias: Tensor
     """Its bias, `(edges, 2 moved, 1)`, as precise as states are; the others may be rounded."""
 
-    def of(self, edges: slice) -> Block:
+    def of(self, edges: slice) -> CouplingBlock:
         """The tensors of some edges."""
         is_all = edges == slice(0, len(self.first))
         return self if is_all else self._map(lambda tensor: tensor[edges])
 
-    def zeros(self) -> Block:
+    def zeros(self) -> CouplingBlock:
         """Zeros in which the derivatives with respect to all of them are summed."""
         return self._map(lambda tensor: torch.zeros_like(tensor, dtype=self.bias.dtype))
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Block:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> CouplingBlock:
         inner = tuple((change(weight), change(bias)) for weight, bias in self.inner)
-        return Block(
+        return CouplingBlock(
             self.activation, change(self.first), inner, change(self.last), change(self.bias)
         )
 
@@ -150,7 +150,7 @@ def append_one(x: Tensor) -> Tensor:
 def move(
     kept: Tensor,
     moved: Tensor,
-    block: Block,
+    block: CouplingBlock,
     noise: Noise,
     bound: float,
     room: Workspace,
@@ -182,8 +182,8 @@ def move_back(
     gradient_moved: Tensor,
     gradient_log: Tensor | None,
     moves: Moves,
-    block: Block,
-    derivatives: Block,
+    block: CouplingBlock,
+    derivatives: CouplingBlock,
     bound: float,
     room: Workspace,
     *,
@@ -212,7 +212,7 @@ def move_back(
     return before
 
 
-def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
+def _fused(kept: Tensor, block: CouplingBlock, noise: Noise) -> fused.Layers | None:
     """The conditioner as a kernel takes it; None if no kernel fits."""
     if not fused.USED or len(block.inner) > 1:
         return None
@@ -221,7 +221,7 @@ def _fused(kept: Tensor, block: Block, noise: Noise) -> fused.Layers | None:
     return layers if fused.fits(kept, layers, block.activation) else None
 
 
-def _hidden(kept: Tensor, block: Block, noise: Noise, room: Workspace) -> list[Hidden]:
+def _hidden(kept: Tensor, block: CouplingBlock, noise: Noise, room: Workspace) -> list[Hidden]:
     """The hidden layers, from the first to the last."""
     edges, _, rows = kept.shape
     out = room.take("hidden 0", (edges, rows, block.first.shape[-1]), block.first)
@@ -250,8 +250,8 @@ def _network_backward(
     gradient_kept: Tensor,
     numbers: Tensor,
     moves: Moves,
-    block: Block,
-    derivatives: Block,
+    block: CouplingBlock,
+    derivatives: CouplingBlock,
     room: Workspace,
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
@@ -300,7 +300,12 @@ def _add_over_rows(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _activation_backward(
-    gradient: Tensor, hidden: Hidden, block: Block, noise: Noise, number: int, room: Workspace
+    gradient: Tensor,
+    hidden: Hidden,
+    block: CouplingBlock,
+    noise: Noise,
+    number: int,
+    room: Workspace,
 ) -> Tensor:
     """The gradient before dropout and activation; it is overwritten."""
     if block.activation == "relu":

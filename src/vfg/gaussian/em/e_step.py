@@ -19,14 +19,20 @@ from torch.nn import functional as F
 from vfg.gaussian.em.general import (
     Chunk,
     Expected,
-    Moments,
+    LatentMoments,
     e_step,
     expected_moments,
     family_moments,
     needed_cliques,
     total,
 )
-from vfg.gaussian.em.paired import Cells, Normals, all_scores, pair_e_step, supports_pairs
+from vfg.gaussian.em.paired import (
+    ComponentNormals,
+    IndexedRows,
+    all_scores,
+    pair_e_step,
+    supports_pairs,
+)
 from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
@@ -109,13 +115,13 @@ def root_moments(
     by_row = squares.new_zeros(len(active), *size).index_add(0, rows, squares)
     seen = chunk.masks.distinct[chunk.masks.groups].to(z)
     known = seen * chunk.values
-    leaves = Moments(
+    leaves = LatentMoments(
         (seen.mT @ by_row.flatten(1)).unflatten(1, size),
         known.mT @ by_row[:, -1],
         chunk.weigh(known * chunk.values).sum(0),
         chunk.weigh(seen).sum(0),
     )
-    leaves = Moments(*(part[None] for part in leaves))
+    leaves = LatentMoments(*(part[None] for part in leaves))
     log_likelihood = chunk.weigh(scores.logsumexp(-1)).sum()
     expected = Expected(log_likelihood, roots[:, -1, -1], [leaves], [], roots)
     return expected, scores
@@ -127,7 +133,7 @@ def expectation(parameters: Parameters, chunks: Sequence[Chunk]) -> Callable[[Va
     masks = sum(len(chunk.masks.distinct) for chunk in chunks)
     rows = sum(len(chunk.values) for chunk in chunks)
     if SHARED * masks >= rows and supports_pairs(parameters):
-        cells = [Cells.of(chunk) for chunk in chunks]
+        cells = [IndexedRows.of(chunk) for chunk in chunks]
         return lambda values: pair_e_step(structure, values, cells)[0]
     if SHARED * masks >= rows and is_wide_star(parameters):
         return lambda values: total(root_moments(values, chunk)[0] for chunk in chunks)
@@ -208,10 +214,10 @@ class PairedSteps(ActiveSteps):
     """The same for models that `supports_pairs` accepts, much faster."""
 
     def __post_init__(self) -> None:
-        self._cells = [Cells.of(chunk) for chunk in self.chunks]
+        self._cells = [IndexedRows.of(chunk) for chunk in self.chunks]
 
     def _scores(self, values: Values, place: int) -> Tensor:
-        normals = Normals.of(factors_of(self.structure, values))
+        normals = ComponentNormals.of(factors_of(self.structure, values))
         return torch.from_numpy(all_scores(normals, self._cells[place]))
 
     def _whole(self, values: Values) -> Expected:
@@ -281,7 +287,7 @@ def _rows_of(chunk: Chunk, rows: Tensor) -> Chunk:
 def _concat_components(parts: list[Expected], log_likelihood: Tensor) -> Expected:
     """Concatenate the moments of components that were computed one by one."""
     leaves = [
-        Moments(*(torch.cat(columns) for columns in zip(*moments, strict=True)))
+        LatentMoments(*(torch.cat(columns) for columns in zip(*moments, strict=True)))
         for moments in zip(*(part.leaves for part in parts), strict=True)
     ]
     return Expected(

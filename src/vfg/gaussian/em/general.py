@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
         return numbers * self.weights.reshape(-1, *[1] * (numbers.ndim - 1))
 
 
-class Moments(NamedTuple):
+class LatentMoments(NamedTuple):
     """Expected sums over the rows in which something is observed; z is (latent coordinates, 1)."""
 
     squares: Tensor
@@ -64,7 +64,7 @@ class Expected:
     """Sum over the rows."""
     weights: Tensor
     """Expected number of rows by component."""
-    leaves: list[Moments]
+    leaves: list[LatentMoments]
     """By clique of leaves: `(components, columns, ...)`."""
     nodes: list[Tensor]
     """By clique of a latent node: z z' `(n + 1, n + 1)`."""
@@ -76,7 +76,7 @@ class Expected:
             self.log_likelihood + other.log_likelihood,
             self.weights + other.weights,
             [
-                Moments(*(a + b for a, b in zip(first, second, strict=True)))
+                LatentMoments(*(a + b for a, b in zip(first, second, strict=True)))
                 for first, second in zip(self.leaves, other.leaves, strict=True)
             ],
             [a + b for a, b in zip(self.nodes, other.nodes, strict=True)],
@@ -239,7 +239,7 @@ def _squares(shares: Tensor, groups: Tensor, mean: Tensor, covariance: Tensor) -
 
 def _leaf_moments(
     chunk: Chunk, shares: Tensor, mean: Tensor, covariance: Tensor, clique: Clique
-) -> Moments:
+) -> LatentMoments:
     columns = list(clique.columns)
     rows, components, _ = mean.shape
     if bool(chunk.masks.distinct[:, columns].all()):
@@ -259,17 +259,17 @@ def _leaf_moments(
         extra = (by_group.movedim(0, 1).mT @ spread.flatten(2)).unflatten(-1, (size - 1, size - 1))
         squares = squares + F.pad(extra, (0, 1, 0, 1))
     weighted = weights * values
-    return Moments(squares, weighted.mT @ z, (weighted * values).sum(1), weights.sum(1))
+    return LatentMoments(squares, weighted.mT @ z, (weighted * values).sum(1), weights.sum(1))
 
 
 def _whole_leaf_moments(
     values: Tensor, masks: Masks, shares: Tensor, mean: Tensor, covariance: Tensor
-) -> Moments:
+) -> LatentMoments:
     """The same where nothing is missing: all columns share the squares of z."""
     columns, z = values.shape[1], _with_one(mean).movedim(1, 0)
     weighted = shares.mT[..., None] * z
     squares = _squares(shares, masks.groups, mean, covariance)
-    return Moments(
+    return LatentMoments(
         squares[:, None].expand(-1, columns, -1, -1),
         values.mT @ weighted,
         shares.mT @ values.square(),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em.general import Expected, Moments
+from vfg.gaussian.em.general import Expected, LatentMoments
 from vfg.gaussian.parameters import EXCESS, ROOT_FLOOR, Parameters, Values
 from vfg.gaussian.structure import Structure
 
@@ -28,7 +28,7 @@ def m_step(
 
 
 def _regress(
-    moments: Moments, learned: Tensor, fixed: Tensor, shrinkage: float
+    moments: LatentMoments, learned: Tensor, fixed: Tensor, shrinkage: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Coefficients, offset and variance of the best explanation by z; those not learned are fixed.
 
@@ -55,7 +55,7 @@ def _with_leaves(
     shared = len(values.loadings) == 1
     for clique, moments in zip(parameters.structure.leaf_cliques, expected.leaves, strict=True):
         if shared:
-            moments = Moments(*(part.sum(0, keepdim=True) for part in moments))
+            moments = LatentMoments(*(part.sum(0, keepdim=True) for part in moments))
         columns, parents = list(clique.columns), list(clique.parents)
         learned = parameters.learned_loadings.double()[columns][:, parents]
         fixed = parameters.fixed_loadings.double()[columns][:, parents]
@@ -72,7 +72,7 @@ def _with_nodes(parameters: Parameters, values: Values, expected: Expected) -> V
     for clique, squares in zip(parameters.structure.node_cliques, expected.nodes, strict=True):
         own, parents = list(clique.explained), list(clique.parents)
         count = len(own)
-        moments = Moments(
+        moments = LatentMoments(
             squares[count:, count:].expand(count, -1, -1),
             squares[:count, count:],
             squares.diagonal()[:count],

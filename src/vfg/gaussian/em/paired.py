@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vfg.gaussian.em.general import Chunk, Expected, Moments, needed_cliques
+from vfg.gaussian.em.general import Chunk, Expected, LatentMoments, needed_cliques
 from vfg.gaussian.factors import LOG_TWO_PI, Factors, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
@@ -168,7 +168,7 @@ def _subtract_by_row(systems: Array, column: Array, factors: Array, rows: list[s
 
 
 @dataclass(frozen=True)
-class Normals:
+class ComponentNormals:
     """The components of a factor model as Normal distributions of the columns."""
 
     log_weights: Array
@@ -182,7 +182,7 @@ class Normals:
     """Logarithms of the determinants of V."""
 
     @classmethod
-    def of(cls, factors: Factors) -> Normals:
+    def of(cls, factors: Factors) -> ComponentNormals:
         """Normal distributions from factors, once for all rows."""
         weights, loadings, offsets, scales = (part.detach() for part in factors)
         covariance = loadings @ loadings.mT + scales.square().diag_embed()
@@ -196,7 +196,7 @@ class Normals:
         return pack(self.precision if missing else self.covariance)
 
 
-class Group(NamedTuple):
+class SystemGroup(NamedTuple):
     """Rows of a table whose systems are of one kind and size."""
 
     missing: bool
@@ -207,13 +207,15 @@ class Group(NamedTuple):
     entries: Places
     """Where the entries of the systems lie in packed matrices, `(triangle(size), rows)`."""
 
-    def some(self, which: slice | Places) -> Group:
+    def some(self, which: slice | Places) -> SystemGroup:
         """Some of the rows, by their places in the group."""
-        return Group(self.missing, self.rows[which], self.columns[:, which], self.entries[:, which])
+        return SystemGroup(
+            self.missing, self.rows[which], self.columns[:, which], self.entries[:, which]
+        )
 
 
 @dataclass(frozen=True)
-class Cells:
+class IndexedRows:
     """Rows of a table with index sets derived from their masks, which do not change in EM."""
 
     values: Array
@@ -222,7 +224,7 @@ class Cells:
     """1 where observed, else 0."""
     constants: Array
     """The constants of the log-densities, by the number of observed cells."""
-    groups: list[Group]
+    groups: list[SystemGroup]
     group: Places
     """Of every row, by its number."""
     place: Places
@@ -231,7 +233,7 @@ class Cells:
     """How often every row counts; None for once."""
 
     @classmethod
-    def of(cls, chunk: Chunk) -> Cells:
+    def of(cls, chunk: Chunk) -> IndexedRows:
         """The rows of a chunk."""
         seen = chunk.masks.distinct[chunk.masks.groups].numpy()
         values = np.where(seen, chunk.values.detach().numpy(), 0.0)
@@ -249,7 +251,7 @@ class Cells:
         return np.asarray((self.values[rows] - offsets) * self.seen[rows])
 
 
-def _group_rows(seen: Flags) -> Iterator[Group]:
+def _group_rows(seen: Flags) -> Iterator[SystemGroup]:
     known = seen.sum(1)
     missing = 2 * known > seen.shape[1]
     sizes = np.where(missing, seen.shape[1] - known, known)
@@ -261,10 +263,10 @@ def _group_rows(seen: Flags) -> Iterator[Group]:
             columns = order[:, :size].T.copy()
             upper, lower = np.tril_indices(size)
             entries = columns[upper] * (columns[upper] + 1) // 2 + columns[lower]
-            yield Group(of_missing, rows, columns, entries)
+            yield SystemGroup(of_missing, rows, columns, entries)
 
 
-def all_scores(normals: Normals, cells: Cells) -> Array:
+def all_scores(normals: ComponentNormals, cells: IndexedRows) -> Array:
     """log of weight times density of every component, `(rows, components)`."""
     components = len(normals.log_weights)
     scores = np.empty((len(cells.values), components))
@@ -279,7 +281,9 @@ def all_scores(normals: Normals, cells: Cells) -> Array:
     return scores
 
 
-def _scores(normals: Normals, cells: Cells, group: Group, systems: Array) -> Array:
+def _scores(
+    normals: ComponentNormals, cells: IndexedRows, group: SystemGroup, systems: Array
+) -> Array:
     """log of density but for a constant, `(rows, components)`, rows and components as pairs."""
     size, rows = group.columns.shape
     components, columns = normals.offsets.shape
@@ -313,7 +317,9 @@ class SolvedPairs:
     """Expected squares of those, packed, `(entries, pairs)`."""
 
 
-def solve_pairs(normals: Normals, cells: Cells, active: Flags, missing: bool) -> SolvedPairs:
+def solve_pairs(
+    normals: ComponentNormals, cells: IndexedRows, active: Flags, missing: bool
+) -> SolvedPairs:
     """Solve for the missing columns, or else the observed ones, of all active pairs."""
     kinds = np.array([group.missing == missing for group in cells.groups])
     components, rows = np.nonzero(active.T & kinds[cells.group])
@@ -341,7 +347,7 @@ def solve_pairs(normals: Normals, cells: Cells, active: Flags, missing: bool) ->
 
 
 def _enter_solutions(
-    found: SolvedPairs, pairs: Places, group: Group, systems: Array, sides: Array
+    found: SolvedPairs, pairs: Places, group: SystemGroup, systems: Array, sides: Array
 ) -> None:
     """Solve the systems of some pairs and store the solutions."""
     size, count = len(group.columns), found.vectors.shape[1]
@@ -372,7 +378,7 @@ def parts_of(components: Places, count: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-class Sums(NamedTuple):
+class ComponentSums(NamedTuple):
     """Weighted sums over pairs by component, of the vectors of `SolvedPairs`, whose last is 1."""
 
     squares: Array
@@ -388,15 +394,15 @@ class PairSums(NamedTuple):
     """Sums over the pairs of a chunk."""
 
     log_likelihood: float
-    observed: Sums
+    observed: ComponentSums
     """Of pairs whose observed columns were solved."""
-    missing: Sums
+    missing: ComponentSums
     """Of pairs whose missing columns were."""
 
     def plus(self, other: PairSums) -> PairSums:
         """Both together."""
         sums = [
-            Sums(*(a + b for a, b in zip(first, second, strict=True)))
+            ComponentSums(*(a + b for a, b in zip(first, second, strict=True)))
             for first, second in zip(self[1:], other[1:], strict=True)
         ]
         return PairSums(self.log_likelihood + other.log_likelihood, *sums)
@@ -414,7 +420,7 @@ def supports_pairs(parameters: Parameters) -> bool:
 def pair_e_step(
     structure: Structure,
     values: Values,
-    cells: Sequence[Cells],
+    cells: Sequence[IndexedRows],
     actives: Sequence[Flags | None] | None = None,
 ) -> tuple[Expected, list[Array]]:
     """Expected moments of all families given the observed cells of all rows, in parts.
@@ -422,7 +428,7 @@ def pair_e_step(
     Those of leaves are summed over components where all share their loadings. With them by part the
     logs of weight times density, -inf for inactive components; `actives` as in `root_moments`.
     """
-    normals = Normals.of(factors_of(structure, values))
+    normals = ComponentNormals.of(factors_of(structure, values))
     parts, scores = list[PairSums](), list[Array]()
     for part, active in zip(cells, actives or [None] * len(cells), strict=True):
         if active is None:
@@ -441,7 +447,7 @@ def pair_e_step(
     return moments_of_causes(structure, values, normals, reduce(PairSums.plus, parts)), scores
 
 
-def _sums(pairs: SolvedPairs, cells: Cells, shares: Array) -> Sums:
+def _sums(pairs: SolvedPairs, cells: IndexedRows, shares: Array) -> ComponentSums:
     rows, columns, components = pairs.rows, cells.values.shape[1], shares.shape[1]
     weights = np.ones((len(rows), columns + 1))
     weights[:, :-1] = cells.seen[rows]
@@ -454,11 +460,11 @@ def _sums(pairs: SolvedPairs, cells: Cells, shares: Array) -> Sums:
         np.matmul(pairs.squares[:, part], weights[part], out=squares[component])
         np.matmul(pairs.vectors[:, part], weighted[part], out=products[component])
         totals[component] = (weighted[part] * cells.values[rows[part]]).sum(0)
-    return Sums(squares, products, totals)
+    return ComponentSums(squares, products, totals)
 
 
 def moments_of_causes(
-    structure: Structure, values: Values, normals: Normals, sums: PairSums
+    structure: Structure, values: Values, normals: ComponentNormals, sums: PairSums
 ) -> Expected:
     """Moments of the causes; where all components have the same loadings those of leaves summed."""
     squares, products, totals = _observed_sums(normals, sums)
@@ -471,7 +477,7 @@ def moments_of_causes(
         others = [products[:, own] @ across.mT, totals[:, own], counts[:, own]]
         if pooled:
             others = [part.sum(0, keepdim=True) for part in others]
-        leaves.append(Moments(result, *others))
+        leaves.append(LatentMoments(result, *others))
     latent = [
         _cause_squares(*ways.to(clique.coordinates), squares[:, -1:], counts[:, -1:], False)[:, 0]
         for clique in needed_cliques(structure)[len(leaves) :]
@@ -503,7 +509,7 @@ class _Ways(NamedTuple):
         return across, F.pad(chosen @ chosen.mT, (0, 1, 0, 1))
 
 
-def _observed_sums(normals: Normals, sums: PairSums) -> tuple[Tensor, Tensor, Tensor]:
+def _observed_sums(normals: ComponentNormals, sums: PairSums) -> tuple[Tensor, Tensor, Tensor]:
     """All sums as if observed columns had been solved: squares by column, products, totals."""
     size = normals.offsets.shape[1] + 1
     precision = F.pad(torch.from_numpy(normals.precision), (0, 1, 0, 1))

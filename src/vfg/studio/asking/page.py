@@ -9,8 +9,7 @@ from dash import Dash, ctx, dcc, html, no_update
 
 from vfg.graph import Graph
 from vfg.studio.asking.graph import view_of
-from vfg.studio.asking.state import State as Standing
-from vfg.studio.asking.state import render, update
+from vfg.studio.asking.state import PageState, render, update
 from vfg.studio.components import box, connect
 from vfg.studio.session import Session
 
@@ -139,7 +138,7 @@ def register(app: Dash, session: Session) -> None:
 
     @connect(app, "state.data view.data", "action.data table.data", "state.data")
     def answer(action: Any, table: Any, state: Any) -> Any:
-        standing = Standing() if state is None else Standing.from_dict(state)
+        standing = PageState() if state is None else PageState.from_dict(state)
         before, rows = standing, table["rows"] if table else 0
         with session.lock:
             if action is not None and ctx.triggered_id == "action":
@@ -159,6 +158,6 @@ def register(app: Dash, session: Session) -> None:
         if not clicks:
             return no_update
         with session.lock:
-            standing = Standing.from_dict(state)
+            standing = PageState.from_dict(state)
             answered = model.ask(standing.question.given, intervene=standing.intervening)
         return dcc.send_string(answered.to_html(), "answer.html", type="text/html")

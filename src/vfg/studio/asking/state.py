@@ -78,7 +78,7 @@ def _pairs(listed: Any) -> Pairs:
 
 
 @dataclass(frozen=True)
-class State:
+class PageState:
     """The state of the page."""
 
     question: Question = field(default_factory=Question)
@@ -98,7 +98,7 @@ class State:
         return {**vars(self), "question": self.question.to_dict()}
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> State:
+    def from_dict(cls, description: Mapping[str, Any]) -> PageState:
         """The inverse of `to_dict`."""
         baseline = description["baseline"]
         changed = {
@@ -109,7 +109,9 @@ class State:
         return cls(**{**description, **changed})
 
 
-def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None = None) -> State:
+def update(
+    model: OpenModel, state: PageState, action: Action, row_of: RowOf | None = None
+) -> PageState:
     """The state after an action; an impossible one changes nothing but the message."""
     try:
         return replace(_apply(model, state, action, row_of), error="")
@@ -117,7 +119,7 @@ def update(model: OpenModel, state: State, action: Action, row_of: RowOf | None 
         return replace(state, error=str(error))
 
 
-def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
+def _apply(model: OpenModel, state: PageState, action: Action, row_of: RowOf | None) -> PageState:
     kind, question = action["kind"], state.question
     if kind == "set":
         return _set(model, state, action)
@@ -157,7 +159,7 @@ def _apply(model: OpenModel, state: State, action: Action, row_of: RowOf | None)
     raise ValueError(f"the page cannot do {kind!r}")
 
 
-def _set(model: OpenModel, state: State, action: Action) -> State:
+def _set(model: OpenModel, state: PageState, action: Action) -> PageState:
     variable = model.variable(action["name"])
     if variable.idle:
         raise ValueError(f"{variable.name!r} never varied in training, so it is no evidence")
@@ -169,7 +171,7 @@ def _set(model: OpenModel, state: State, action: Action) -> State:
     return replace(state, question=question, selected=variable.name)
 
 
-def _show_node(model: OpenModel, state: State, name: str) -> State:
+def _show_node(model: OpenModel, state: PageState, name: str) -> PageState:
     """Show a node; a group of leaves is opened, and so is the one that hides the node."""
     groups = view_of(model.graph, state.expanded).groups
     opened = [group for group, members in groups.items() if name == group or name in members]
@@ -181,11 +183,13 @@ def _show_node(model: OpenModel, state: State, name: str) -> State:
     return _advance(state, selected=chosen, node=name) if chosen else replace(state, node=name)
 
 
-def _advance(state: State, **changes: Any) -> State:
+def _advance(state: PageState, **changes: Any) -> PageState:
     return replace(state, revision=state.revision + 1, **changes)
 
 
-def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | None) -> State:
+def _from_row(
+    model: OpenModel, state: PageState, action: Action, row_of: RowOf | None
+) -> PageState:
     if row_of is None:
         raise ValueError("there is no table to take a row from; open one under Fill")
     row = row_of(int(action["row"]))
@@ -196,7 +200,7 @@ def _from_row(model: OpenModel, state: State, action: Action, row_of: RowOf | No
     return _advance(state, question=replace(question, last=None))
 
 
-def _paint(model: OpenModel, state: State, action: Action) -> State:
+def _paint(model: OpenModel, state: PageState, action: Action) -> PageState:
     """Pixels by position, in one step: white, black or unknown."""
     given, names = state.question.given, list(model.variables)
     for place in action["pixels"]:
@@ -210,7 +214,7 @@ def _paint(model: OpenModel, state: State, action: Action) -> State:
     return _advance(state, question=state.question.replace(given))
 
 
-def _load(model: OpenModel, state: State, action: Action) -> State:
+def _load(model: OpenModel, state: PageState, action: Action) -> PageState:
     """The evidence of an address or of a saved case."""
     values = action["evidence"].items()
     given = {name: model.variable(name).parse(value) for name, value in values}
@@ -218,7 +222,7 @@ def _load(model: OpenModel, state: State, action: Action) -> State:
 
 
 def render(
-    model: OpenModel, state: State, rows: int = 0, distances: Mapping[str, float] | None = None
+    model: OpenModel, state: PageState, rows: int = 0, distances: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
     """What the page shows, as HTML by the place where it belongs."""
     given, selected = state.question.given, state.selected

@@ -20,7 +20,7 @@ from vfg.inference.variables import Array
 from vfg.inputs import Name
 from vfg.plots.latents import principal_components
 from vfg.studio.asking.model import OpenModel
-from vfg.studio.filling.tables import Table
+from vfg.studio.filling.tables import MatchedTable
 from vfg.training.history import History
 
 MOST_EMBEDDED = 5_000
@@ -45,7 +45,7 @@ def draw_rows(count: int, most: int, seed: int = 0) -> Array:
     return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
 
 
-def embedding(model: OpenModel, table: Table, method: str) -> tuple[Array, Array, Array]:
+def embedding(model: OpenModel, table: MatchedTable, method: str) -> tuple[Array, Array, Array]:
     """Which rows of a table are shown, where they are in two dimensions, and their states."""
     rows = draw_rows(table.rows, MOST_TSNE if method == "t-SNE" else MOST_EMBEDDED)
     states = np.asarray(model.model.embed(table.frame.take(rows)))
@@ -152,7 +152,7 @@ def samples(model: OpenModel, count: int, seed: int = 0) -> tuple[Any, Array | N
 
 
 @dataclass(frozen=True)
-class Calibration:
+class IntervalScores:
     """Coverage of intervals for held-out cells, and errors of means."""
 
     levels: Array
@@ -162,7 +162,9 @@ class Calibration:
     columns: tuple[tuple[str, int, float, float, float], ...]
 
 
-def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int = 0) -> Calibration:
+def calibration(
+    model: OpenModel, table: MatchedTable, share: float = 0.15, seed: int = 0
+) -> IntervalScores:
     """Hold out numbers of a table, and measure the coverage of their intervals."""
     rows = draw_rows(table.rows, MOST_CALIBRATED)
     part = replace(table, whole=table.whole.take(rows))
@@ -193,10 +195,10 @@ def calibration(model: OpenModel, table: Table, share: float = 0.15, seed: int =
         held = float(inside[-1][-1].mean())
         columns.append((name, int(chosen.sum()), error, plain / spread, held))
     coverage = np.concatenate(inside, axis=1).mean(1)
-    return Calibration(LEVELS, coverage, int(hidden.sum()), tuple(columns))
+    return IntervalScores(LEVELS, coverage, int(hidden.sum()), tuple(columns))
 
 
-def consistency(model: OpenModel, table: Table) -> dict[str, float]:
+def consistency(model: OpenModel, table: MatchedTable) -> dict[str, float]:
     """How far forward and backward states are apart, by node; empty if that means nothing."""
     own = model.model
     if not isinstance(own, vfg.VFG) or own.sampling is not None:

@@ -12,7 +12,7 @@ from vfg.studio import components as parts
 from vfg.studio.asking.model import OpenModel
 from vfg.studio.components import box, choice, connect, number, plot, row, show_errors
 from vfg.studio.exploring.analysis import (
-    Calibration,
+    IntervalScores,
     calibration,
     embedding,
     neighbours,
@@ -174,7 +174,7 @@ def _register_calibration(app: Dash, session: Session) -> None:
         return *shown, calibration_table(result), "", False
 
 
-def calibration_table(found: Calibration) -> Any:
+def calibration_table(found: IntervalScores) -> Any:
     """Errors and coverage by column."""
     rows = [
         [name, str(hidden), f"{error:.3f}", f"{mean:.3f}", f"{held:.0%}"]

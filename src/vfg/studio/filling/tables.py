@@ -21,8 +21,7 @@ from vfg.inference.variables import Array, Marginal, Value, Variable, days_of
 from vfg.studio.asking.cards import LEVEL
 from vfg.studio.asking.model import DRAWS, OpenModel
 from vfg.tables.cells import Column
-from vfg.tables.frames import Table as Cells
-from vfg.tables.frames import is_frame, quote
+from vfg.tables.frames import Table, is_frame, quote
 from vfg.tables.frames import open_table as open_cells
 from vfg.tables.numeric import NumericEncoding
 from vfg.utils.extras import needs
@@ -44,7 +43,7 @@ DATES = ("date", "duration", "empty")
 
 
 @dataclass(frozen=True)
-class Table:
+class MatchedTable:
     """A table that fits a model."""
 
     name: str  # of its file
@@ -70,7 +69,7 @@ class Table:
         return self.whole.select(list(self.places)).rename_columns(self.columns)
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> Table:
         """The model's columns, ready to be read."""
         return open_cells(self.frame, self.missing_values)
 
@@ -91,7 +90,7 @@ class Table:
         return f"{self.rows} rows · {len(self.columns)} columns · {missing} missing ({share:.1%})"
 
 
-def read_bytes(model: OpenModel, name: str, data: bytes) -> Table:
+def read_bytes(model: OpenModel, name: str, data: bytes) -> MatchedTable:
     """A file as a table of a model.
 
     Kinds of columns are those of the command line. Columns that are not in the model, and those
@@ -155,7 +154,7 @@ def _read(model: OpenModel, path: Path, name: str) -> tuple[Any, tuple[int, ...]
     return whole, places
 
 
-def open_table(model: OpenModel, table: Any, name: str = "table") -> Table:
+def open_table(model: OpenModel, table: Any, name: str = "table") -> MatchedTable:
     """A frame or an array as a table of a model."""
     with needs("table"):
         import pyarrow as pa
@@ -200,7 +199,7 @@ def _places(model: OpenModel, labels: Sequence[Any], name: str) -> tuple[int, ..
     )
 
 
-def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> Table:
+def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: str) -> MatchedTable:
     """Check that columns hold what the model needs, and cast them."""
     is_table = isinstance(model.model, TableModel)
     marker = model.model.encoding.missing_values if isinstance(model.model, TableModel) else np.nan
@@ -209,7 +208,7 @@ def _check_columns(model: OpenModel, whole: Any, places: Sequence[int], name: st
         kind = _arrow_type(column, variable, is_table)
         if kind != column.type:
             whole = whole.set_column(place, whole.field(place).name, column.cast(kind))
-    table = Table(name, whole, tuple(places), model.variables, marker)
+    table = MatchedTable(name, whole, tuple(places), model.variables, marker)
     for column, variable in table.variables.items():
         storage = table.column(column).storage
         if variable.kind == "date" and storage not in DATES:
@@ -232,7 +231,7 @@ def _arrow_type(column: Any, variable: Variable, is_table: bool) -> Any:
     return pa.float64() if has_gaps and pa.types.is_integer(column.type) else column.type
 
 
-def fill_table(model: OpenModel, table: Table) -> Table:
+def fill_table(model: OpenModel, table: MatchedTable) -> MatchedTable:
     """Fill the missing values of the model's columns; other columns stay as they are."""
     if table.rows > MOST_ROWS:
         raise ValueError(
@@ -245,7 +244,7 @@ def fill_table(model: OpenModel, table: Table) -> Table:
     return replace(table, whole=whole)
 
 
-def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
+def row_evidence(table: MatchedTable, row: int, without: str = "") -> dict[str, Value]:
     """What a row of a table, counted from 1, gives as evidence."""
     if not 1 <= row <= table.rows:
         raise ValueError(f"the table has the rows 1 to {table.rows}, but got {row}")
@@ -257,7 +256,7 @@ def row_evidence(table: Table, row: int, without: str = "") -> dict[str, Value]:
     return {name: value for name, value in result.items() if value is not None}
 
 
-def colour_cells(table: Table, column: str, rows: Array) -> list[Any]:
+def colour_cells(table: MatchedTable, column: str, rows: Array) -> list[Any]:
     """Cells of any column as numbers, else as texts; None if missing."""
     if column in table.variables:
         variable, cells = table.variables[column], table.column(column)
@@ -297,7 +296,7 @@ class Cell:
     why: Explanation | None = None  # of a filled cell of a model of a table
 
 
-def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
+def cell(model: OpenModel, table: MatchedTable, row: int, column: str) -> Cell:
     """What the model expects in one cell, given the rest of its row."""
     model.variable(column)
     answered = model.ask(row_evidence(table, row, without=column))
@@ -312,7 +311,7 @@ def cell(model: OpenModel, table: Table, row: int, column: str) -> Cell:
     return Cell(expected, _value(table.column(column), row - 1, variable), ranked, why)
 
 
-def _as_missing(model: TableModel, table: Table, place: int, expected: Marginal) -> Marginal:
+def _as_missing(model: TableModel, table: MatchedTable, place: int, expected: Marginal) -> Marginal:
     """The distribution that fills a cell: ends are those of `predict_interval`."""
     label = model.labels[expected.variable.name]
     part, section = model.encoding.parts[label], model.encoding.sections[label]
@@ -334,14 +333,14 @@ def _as_missing(model: TableModel, table: Table, place: int, expected: Marginal)
     )
 
 
-def comparison(table: Table, done: Table, column: str) -> dict[str, Array]:
+def comparison(table: MatchedTable, done: MatchedTable, column: str) -> dict[str, Array]:
     """Observed and filled cells of a column, apart."""
     missing, cells = table.column(column).missing, done.column(column)
     parts = {"observed": ~missing, "filled": missing}
     return {name: cells.values[~cells.missing & part] for name, part in parts.items()}
 
 
-def download(model: OpenModel, table: Table) -> tuple[str, bytes]:
+def download(model: OpenModel, table: MatchedTable) -> tuple[str, bytes]:
     """The filled table as a file: its name and its content.
 
     A table that was read from a file is filled by `vfg.bigtable.impute`, so that it is what
