@@ -8,7 +8,7 @@ import pytest
 
 from vfg.graph import Graph
 from vfg.imputation.evaluation import ColumnScore, Evaluation
-from vfg.plots.report import Report, _recovered, page, write_report
+from vfg.plots.report import Report, _evaluation_section, page, write_report
 from vfg.sklearn import VFGImputer
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
@@ -99,10 +99,10 @@ def test_parts_that_are_not_there_are_left_out():
 
 def test_without_hidden_cells_nothing_is_said_about_them():
     nothing = Evaluation(0.9, (ColumnScore("a", 0, NAN, NAN, NAN, NAN, NAN, NAN),))
-    assert _recovered(report(evaluation=nothing)) == ""
+    assert _evaluation_section(report(evaluation=nothing)) == ""
 
 
 def test_the_page_says_what_the_model_knew_of_hidden_cells():
-    assert "Another &lt;model&gt; filled them." in _recovered(
+    assert "Another &lt;model&gt; filled them." in _evaluation_section(
         report(hiding="Another <model> filled them.")
     )

@@ -266,7 +266,7 @@ def test_choosing_a_category_again_takes_it_back(mixed_opened):
 
 def test_evidence_is_ranked_by_what_it_does_to_the_selected_variable(mixed_opened):
     answered = mixed_opened.ask({"age": 30, "city": "Rome"})
-    ranked = answered.ranked("height")
+    ranked = answered.rank_evidence("height")
     assert [moved for _, moved, _ in ranked] == sorted(
         (moves["height"] for moves in answered.influence.values()), reverse=True
     )

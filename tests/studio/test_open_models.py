@@ -79,7 +79,7 @@ def test_taking_evidence_away_tells_its_influence(network_opened):
     spread = network_opened.marginal.variables["C"].std
     moved = abs(both.variables["C"].mean - alone.variables["C"].mean) / spread
     assert both.influence["A"]["C"] == pytest.approx(moved)
-    assert both.ranked()[0][0] == "A"
+    assert both.rank_evidence()[0][0] == "A"
     assert "B" not in both.influence["A"]
 
 

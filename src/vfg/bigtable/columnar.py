@@ -185,9 +185,9 @@ class ColumnarFile(TableFile):
         return Path(self._decompressed.name)
 
     def batches(self, schema: Any) -> Iterator[Any]:
-        return self._checked(self._read_batches(), schema)
+        return self._check_batches(self._read_batches(), schema)
 
-    def _checked(self, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+    def _check_batches(self, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
         """Stored batches with the types of a schema."""
         with reading_errors(self.name, self.kind.format):
             for batch in batches:
@@ -231,7 +231,7 @@ class ParquetFile(ColumnarFile):
         while first < len(sizes) and first_row >= sizes[first]:
             first_row -= sizes[first]
             first += 1
-        for batch in self._checked(self._read_batches(range(first, len(sizes))), schema):
+        for batch in self._check_batches(self._read_batches(range(first, len(sizes))), schema):
             if first_row < batch.num_rows:
                 yield batch.slice(first_row)
             first_row = max(0, first_row - batch.num_rows)
@@ -258,7 +258,7 @@ class ArrowFile(ColumnarFile):
 
     @cached_property
     def schema(self) -> Any:
-        with reading_errors(self.name, "Arrow"), self._stored() as stored:
+        with reading_errors(self.name, "Arrow"), self._open_place() as stored:
             return self._check_stored(self._open(stored).schema)
 
     @cached_property
@@ -267,7 +267,7 @@ class ArrowFile(ColumnarFile):
             return sum(batch.num_rows for batch in self._read_batches())
 
     def _read_batches(self) -> Iterator[Any]:
-        with self._stored() as stored:
+        with self._open_place() as stored:
             reader = self._open(stored)
             if hasattr(reader, "num_record_batches"):
                 batches = map(reader.get_batch, range(reader.num_record_batches))
@@ -277,7 +277,7 @@ class ArrowFile(ColumnarFile):
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     yield batch.slice(start, ROWS_AT_ONCE)
 
-    def _stored(self) -> Any:
+    def _open_place(self) -> Any:
         if isinstance(self.place, RemotePath):
             return pa.PythonFile(self.place.open(), mode="r")
         return pa.OSFile(str(self.place))

@@ -125,7 +125,7 @@ def filled_batch(
     if not batch.num_rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     part = _EncodedPart(model, batch, first_row, schema)
-    columns = part.draws(chosen) if chosen.draws is not None else part.expected(chosen)
+    columns = part.draws(chosen) if chosen.draws is not None else part.fill(chosen)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -137,7 +137,7 @@ def with_parameters(model: TableModel, table: Any, rows: int, filling: Filling) 
     """
     names = model_columns(model, table.schema.names)
     schema = filled_schema(model, table.schema, Filling())
-    typed = _typed(model, table, {name: schema.field(name).type for name in names})
+    typed = _cast_columns(model, table, {name: schema.field(name).type for name in names})
     fitted = FittedRows.of(*model.fitted_matrix(typed), filling.seed)
     if fitted is None:
         return filling
@@ -257,7 +257,7 @@ def count_missing(batch: Any, names: Sequence[str], texts: Sequence[str] | None 
     return sum(pc.sum(column).as_py() or 0 for column in nulls)
 
 
-def _typed(model: TableModel, batch: Any, types: dict[str, Any]) -> Any:
+def _cast_columns(model: TableModel, batch: Any, types: dict[str, Any]) -> Any:
     """The columns of a model by their types, as a table that can be encoded."""
     arrays = [_cast(batch.column(name), kind) for name, kind in types.items()]
     return opened(pa.table(arrays, names=list(types)), model.encoding.missing_values)
@@ -271,16 +271,16 @@ class _EncodedPart:
         self.names = model_columns(model, batch.schema.names)
         self.types = {name: schema.field(name).type for name in self.names}
         know_of_empty_columns(model)  # reports of jobs name them
-        self.cells = MissingCells(model, _typed(model, batch, self.types), first_row)
+        self.cells = MissingCells(model, _cast_columns(model, batch, self.types), first_row)
 
-    def expected(self, filling: Filling) -> list[Any]:
+    def fill(self, filling: Filling) -> list[Any]:
         """All columns with what is expected, then what the settings add."""
         estimates = self.cells.estimates(filling.estimate, filling.seed)
-        columns = self._with_others(self._filled(estimates))
+        columns = self._with_others(self._fill_columns(estimates))
         if filling.level is not None:
             own = filling.estimate, filling.seed
             ends = self.cells.intervals(filling.level, filling.seed, *own)
-            low, high = (self._filled(end, are_ends=True) for end in ends)
+            low, high = (self._fill_columns(end, are_ends=True) for end in ends)
             for name in _interval_columns(self.model, self.names):
                 columns += [low[name], high[name]]
         return columns + (self._flags() if filling.flag else [])
@@ -294,7 +294,9 @@ class _EncodedPart:
         else:
             draws = cells.proper_draws(known, filling.seed)
         names, rows = self.batch.schema.names, self.batch.num_rows
-        tables = [pa.record_batch(self._with_others(self._filled(one)), names) for one in draws]
+        tables = [
+            pa.record_batch(self._with_others(self._fill_columns(one)), names) for one in draws
+        ]
         order = np.arange(number * rows).reshape(number, rows).T.ravel()
         columns = pa.Table.from_batches(tables).combine_chunks().take(order).columns
         result = [column.combine_chunks() for column in columns]
@@ -302,7 +304,7 @@ class _EncodedPart:
             result += [flags.take(order % rows) for flags in self._flags()]
         return [*result, pa.array(order // rows + 1, pa.int32())]
 
-    def _filled(self, matrix: Tensor, *, are_ends: bool = False) -> dict[str, Any]:
+    def _fill_columns(self, matrix: Tensor, *, are_ends: bool = False) -> dict[str, Any]:
         """The columns of the model, by name, filled from a matrix."""
         table = self.cells.fill(matrix, are_ends=are_ends)
         return {

@@ -125,7 +125,7 @@ class CsvFile(TableFile):
         return self._info.layouts
 
     def _read_start(self) -> Dialect:
-        with self._reading():
+        with self._text_errors():
             with open_bytes(self.path, self.kind.compression) as stream:
                 # The reader parses one block for the names; the next one may end within a line.
                 start = stream.read_buffer(2 * LONGEST_LINE)
@@ -280,7 +280,7 @@ class CsvFile(TableFile):
         # The reader reads ahead in threads of its own, which may outlive it: they must neither
         # need Python nor find their stream closed, so it is left to the last of them to close it.
         dialect = self.dialect
-        with self._reading():
+        with self._text_errors():
             stream = open_bytes(self.path, self.kind.compression)
             # An empty line of a single column is a missing value, any other is nothing.
             blank = self._info.blank_lines if len(self._info.names) == 1 else None
@@ -288,7 +288,7 @@ class CsvFile(TableFile):
                 yield from reader
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _text_errors(self) -> Iterator[None]:
         """Turn pyarrow's errors about text into sentences that name the remedy."""
         with reading_errors(self.name, self.kind.format):
             try:

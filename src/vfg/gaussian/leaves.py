@@ -98,7 +98,7 @@ class Leaves(nn.Module):
         values, log_slopes = cells.clone(), torch.zeros_like(cells)
         for name, units in self.stacks.items():
             flat = [column for unit in units for column in unit]
-            mapped, log_det = self._flow(name)(self._stacked(cells, units))
+            mapped, log_det = self._flow(name)(self._stack_units(cells, units))
             values[:, flat] = mapped.movedim(0, 1).flatten(1)
             log_slopes[:, [unit[0] for unit in units]] = log_det.mT
         return values, log_slopes * seen
@@ -111,7 +111,7 @@ class Leaves(nn.Module):
         cells = flat_values.clone()
         for name, units in self.stacks.items():
             flat = [column for unit in units for column in unit]
-            result, _ = self._flow(name).inverse(self._stacked(flat_values, units))
+            result, _ = self._flow(name).inverse(self._stack_units(flat_values, units))
             cells[:, flat] = result.movedim(0, 1).flatten(1)
         return cells.reshape(values.shape)
 
@@ -128,7 +128,7 @@ class Leaves(nn.Module):
         assert isinstance(flow, Flow)
         return flow
 
-    def _stacked(self, table: Tensor, units: list[tuple[int, ...]]) -> Tensor:
+    def _stack_units(self, table: Tensor, units: list[tuple[int, ...]]) -> Tensor:
         flat = [column for unit in units for column in unit]
         cut: Tensor = table[:, flat].unflatten(1, (len(units), len(units[0])))
         return cut.movedim(1, 0)

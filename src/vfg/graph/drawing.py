@@ -97,16 +97,16 @@ def _label(node: Node, edge: Edge | None, drawn: bool) -> str:
     if edge is not None and edge.kind == "identity":
         words.append("identity")
     if edge is not None and edge.coordinates is not None:
-        words.append(f"covers {_listing(edge.coordinates)}")
+        words.append(f"covers {_list_values(edge.coordinates)}")
     if node.aggregation is not None and not drawn:
         words.append(node.aggregation)
     if node.columns is not None and not drawn:
         noun = "column" if len(node.columns) == 1 else "columns"
-        words.append(f"{noun} {_listing(node.columns)}")
+        words.append(f"{noun} {_list_values(node.columns)}")
     return ", ".join(words)
 
 
-def _listing(values: Sequence[str] | Sequence[int]) -> str:
+def _list_values(values: Sequence[str] | Sequence[int]) -> str:
     """Values one by one, the middle of a long list left out."""
     texts = [str(value) for value in values]
     if len(texts) > 6:

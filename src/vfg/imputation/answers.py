@@ -371,7 +371,7 @@ class TableAnswer(Answer):
             if isinstance(columns, str):
                 raise ValueError(f"{name!r} is a latent node; covariances are of columns")
             labels += columns
-        known = np.stack([self._known(label) for label in labels], axis=1)
+        known = np.stack([self._is_given(label) for label in labels], axis=1)
         free = ~known[:, :, None] & ~known[:, None, :]
         return np.where(free, self._free_covariance(labels), 0.0)
 
@@ -397,7 +397,7 @@ class TableAnswer(Answer):
 
     def _deviations(self, label: Label) -> Array:
         """Standard deviations of a column, `(rows,)`."""
-        part, known = self._model.encoding.parts[label], self._known(label)
+        part, known = self._model.encoding.parts[label], self._is_given(label)
         if not isinstance(part, NumericEncoding):
             return np.where(known, 0.0, np.nan)
         spread = self._model.spread_out(self._spread)
@@ -470,9 +470,9 @@ class TableAnswer(Answer):
             return self._where_free(spread, 0.0)
         starts = range(0, self.rows, ROWS_AT_ONCE) if self.rows > 1 else []
         parts = [self.select(range(k, min(k + ROWS_AT_ONCE, self.rows))) for k in starts] or [self]
-        return torch.cat([part._limited_draws().std(0) for part in parts])
+        return torch.cat([part._draws_within_limits().std(0) for part in parts])
 
-    def _limited_draws(self) -> Tensor:
+    def _draws_within_limits(self) -> Tensor:
         """Draws for deviations and covariances, as they are decoded."""
         limits = lift_passed(self._model.limits, self._prediction.means)
         return self._draws(DRAWS_FOR_DEVIATIONS).clamp(*limits)
@@ -507,7 +507,7 @@ class TableAnswer(Answer):
                 below = self._probabilities(label)[:, 0]
                 return self._with_given(label, np.stack([below < level for level in levels]))
             if not isinstance(part, NumericEncoding | OrdinalEncoding):
-                return np.where(self._known(label), np.nan, np.full(matrices.shape[:2], np.nan))
+                return np.where(self._is_given(label), np.nan, np.full(matrices.shape[:2], np.nan))
             return self._with_given(label, self._decode(label, matrices))
 
         return self._by_target(of, lambda node: self._latent.quantile(list(levels))[node].numpy())
@@ -520,9 +520,9 @@ class TableAnswer(Answer):
         else:
             table, ids = self._given.matrix, self._row_ids
             ends = self._model.quantiles(*table, levels, seed=self._seed, ids=ids)
-        return self._containing_means(ends, levels)
+        return self._include_means(ends, levels)
 
-    def _containing_means(self, ends: Tensor, levels: Sequence[float]) -> Tensor:
+    def _include_means(self, ends: Tensor, levels: Sequence[float]) -> Tensor:
         """Outer quantiles that means of numbers do not pass, as those of `predict_interval`."""
         means, unordered = self._prediction.means, self._model.unordered
         wider = ends.clone()
@@ -561,7 +561,7 @@ class TableAnswer(Answer):
             free = np.sqrt(covariance.diagonal(axis1=1, axis2=2))
             ratio = self._spread[:, columns].numpy() / np.where(free > 0.0, free, 1.0)
             return covariance * ratio[:, :, None] * ratio[:, None, :]
-        draws = self._limited_draws()[..., columns]
+        draws = self._draws_within_limits()[..., columns]
         left = draws - draws.mean(0)
         return (torch.einsum("dni,dnj->nij", left, left) / (len(draws) - 1)).numpy()
 
@@ -590,13 +590,13 @@ class TableAnswer(Answer):
                 values[name] = np.stack([of(label) for label in target], axis=-1)
         return values
 
-    def _known(self, label: Label) -> Array:
+    def _is_given(self, label: Label) -> Array:
         column = self._given.columns.get(label)
         return np.zeros(self.rows, dtype=bool) if column is None else ~column.missing
 
     def _with_given(self, label: Label, inferred: Array) -> Array:
         """Put what was given in place of what was inferred, `(..., rows)`."""
-        known = self._known(label)
+        known = self._is_given(label)
         if not known.any():
             return inferred
         cells = self._given.columns[label].values[known]
@@ -637,7 +637,7 @@ class TableAnswer(Answer):
             shares[rows, places[rows]] = 1.0
         return shares
 
-    def _labelled(self, values: ByName) -> dict[str, Array]:
+    def _frame_columns(self, values: ByName) -> dict[str, Array]:
         by_label: dict[str, Array] = {}
         for name, target in self._targets.items():
             cells = values[name]
@@ -659,7 +659,7 @@ class TableAnswer(Answer):
         marginals = {}
         for label in self._labels():
             variable = self._model.variables[str(label)]
-            if self._known(label)[0]:
+            if self._is_given(label)[0]:
                 value = _value(self._given.columns[label].values[0], variable)
                 if variable.kind == "choice" and value not in variable.categories:
                     marginals[variable.name] = Marginal(variable, value, True)

@@ -142,10 +142,10 @@ class SecondStage:
         """Logarithms without the second stage's weights, and what the weights multiply."""
         base = np.log(frequencies)
         model = np.log(others + TINY) - base
-        trees = _smoothed(self.shares, frequencies, SMOOTHING) - base
+        trees = _smooth(self.shares, frequencies, SMOOTHING) - base
         if self.regression is None:
             return base + (1.0 - self.trust) * model, (self.trust * model, self.trust * trees)
-        regression = _smoothed(self.regression, frequencies, REGRESSION_SMOOTHING) - base
+        regression = _smooth(self.regression, frequencies, REGRESSION_SMOOTHING) - base
         start = base + (1.0 - self.trust) * 0.5 * (model + regression)
         return start, (self.trust * model, self.trust * trees, self.trust * regression)
 
@@ -155,7 +155,7 @@ class SecondStage:
         return SecondStage(self.shares[rows], self.trust[rows], self.weights, regression)
 
 
-def _smoothed(shares: Array, frequencies: Array, share: float) -> Array:
+def _smooth(shares: Array, frequencies: Array, share: float) -> Array:
     return np.asarray(np.log((1.0 - share) * shares + share * frequencies))
 
 

@@ -199,19 +199,19 @@ class Constraints:
 
     def equations(self, columns: Sequence[int]) -> Tensor:
         """Exact relations over some columns of the matrix, `(relations, columns + 1)`."""
-        rows = self._standardised(columns)[self.is_equation]
+        rows = self._standardise(columns)[self.is_equation]
         return torch.from_numpy(rows[np.abs(rows[:, :-1]).max(1) > 0.0])
 
     def broken(self, draws: Tensor, columns: Sequence[int]) -> Tensor:
         """Which draws `(number, rows, columns)` break an inequality between columns, by row."""
-        rows = torch.from_numpy(self._standardised(columns)[self.is_joint])
+        rows = torch.from_numpy(self._standardise(columns)[self.is_joint])
         result = torch.zeros(draws.shape[:-1], dtype=torch.bool)
         for row in rows:
             size = float(row[:-1].abs().sum())
             result |= draws @ row[:-1] + row[-1] > TOLERANCE * (size + float(row[-1].abs()))
         return result
 
-    def _standardised(self, columns: Sequence[int]) -> Array:
+    def _standardise(self, columns: Sequence[int]) -> Array:
         """Rows `(coefficients, constant)` over some columns of the matrix; others are constant."""
         place = {column: k for k, column in enumerate(columns)}
         rows = np.zeros((len(self.matrix), len(place) + 1))
@@ -255,7 +255,7 @@ class Constraints:
             own = rows[groups.ravel() == number]
             chosen = self._of_ends(free) if are_ends else (self.matrix[:, free] != 0.0).any(1)
             if chosen.any():
-                moved[own] = self._moved(numbers[own], free, chosen, own)
+                moved[own] = self._satisfy(numbers[own], free, chosen, own)
         result = dict(fills)
         for k, place in enumerate(self.places):
             if place in fills:
@@ -311,7 +311,7 @@ class Constraints:
         orders = (number == 2) & (own.max(1) * own.min(1) < 0.0) & ~self.is_equation
         return np.asarray((number == 1) | orders)
 
-    def _moved(self, numbers: Array, free: Mask, chosen: Mask, rows: Array) -> Array:
+    def _satisfy(self, numbers: Array, free: Mask, chosen: Mask, rows: Array) -> Array:
         """Rows moved to the nearest ones that satisfy some constraints; then to grids."""
         result = numbers.copy()
         broken = (self._errors(numbers) > 0.1 * self._tolerances(numbers))[:, chosen].any(1)
@@ -324,7 +324,7 @@ class Constraints:
                 row = int(rows[np.flatnonzero(broken)[at]])
                 raise self._contradiction(row, moved[at], missing, wrong.tolist())
             result[broken] = self._on_grids(moved, free, chosen)
-        return self._tidied(result, free, chosen)
+        return self._repair_rounding(result, free, chosen)
 
     def _project(self, numbers: Array, free: Mask, chosen: Mask) -> tuple[Array, Mask]:
         """The nearest rows that satisfy the constraints, and which have none.
@@ -409,7 +409,7 @@ class Constraints:
             open_ones = rest
         return result
 
-    def _tidied(self, numbers: Array, free: Mask, chosen: Mask) -> Array:
+    def _repair_rounding(self, numbers: Array, free: Mask, chosen: Mask) -> Array:
         """Rows whose inequalities hold to the last bit, as far as a free column can give way."""
         result = numbers.copy()
         for attempt in range(8):

@@ -199,7 +199,7 @@ class Answer(ABC):
         """The marginal of every variable among the targets, of the only row."""
 
     @abstractmethod
-    def _labelled(self, values: ByName) -> dict[str, Array]:
+    def _frame_columns(self, values: ByName) -> dict[str, Array]:
         """Columns of a frame from values by target."""
 
     @abstractmethod
@@ -298,11 +298,13 @@ class Answer(ABC):
         """
         with needs("table"):
             import pandas
-        columns = self._labelled(self.mean)
+        columns = self._frame_columns(self.mean)
         if std:
-            columns |= {f"{name} std": cells for name, cells in self._labelled(self.std).items()}
+            columns |= {
+                f"{name} std": cells for name, cells in self._frame_columns(self.std).items()
+            }
         for level in quantiles:
-            ends = self._labelled(self.quantile(level))
+            ends = self._frame_columns(self.quantile(level))
             columns |= {f"{name} q{level:g}": cells for name, cells in ends.items()}
         return pandas.DataFrame(columns, index=self._index)
 
@@ -511,7 +513,7 @@ class GraphAnswer(Answer):
                 )
         return marginals
 
-    def _named(self, values: TableAndStates, columns: Sequence[int] | None = None) -> ByName:
+    def _by_name(self, values: TableAndStates, columns: Sequence[int] | None = None) -> ByName:
         """Values by target; `columns` are those that the table has, None for all."""
         named = ByName()
         for target in self._targets:
@@ -539,7 +541,7 @@ class GraphAnswer(Answer):
             for target in self._targets
             if target.is_latent
         }
-        return self._named(TableAndStates(given.table, {**free, **given.states}))
+        return self._by_name(TableAndStates(given.table, {**free, **given.states}))
 
     def _with_evidence(self, values: ByName, certain: float | None = None) -> ByName:
         """Replace what was inferred by the evidence, or by `certain`, where there is evidence."""
@@ -550,7 +552,7 @@ class GraphAnswer(Answer):
             put[name] = torch.where(known.isnan(), value.to(known), chosen)
         return put
 
-    def _labelled(self, values: ByName) -> dict[str, Array]:
+    def _frame_columns(self, values: ByName) -> dict[str, Array]:
         return {
             label: _coordinate(values[target.name], target, place)
             for target in self._targets
@@ -587,7 +589,7 @@ class GraphAnswer(Answer):
                     for put, part in pairs:
                         own = part.index_select(len(first), positions).to(like)
                         put.index_copy_(len(first), here, own)
-        return [self._named(whole, columns) for whole in wholes]
+        return [self._by_name(whole, columns) for whole in wholes]
 
     def _by_row(self, of: Callable[[Any], Tensor], *shape: int) -> Tensor:
         """What tiles say of their rows, `(rows, *shape)`."""
@@ -669,7 +671,7 @@ class MessageAnswer(GraphAnswer):
             return self._with_evidence(self._over_tiles(self._tile_means))
         expected = self._model.scaling.undo(self._model.sections.join(self._belief.means))
         values = TableAndStates(expected, self._states(self._belief.backward))
-        return self._with_evidence(self._named(values))
+        return self._with_evidence(self._by_name(values))
 
     def _tile_means(self, tile: Tile) -> TableAndStates:
         return TableAndStates(tile.expected(), self._states(tile.belief.backward))

@@ -263,13 +263,13 @@ def _read_targets(variables: Mapping[str, Variable], targets: Any) -> list[str]:
     if targets is None:
         return list(variables)
     names = [targets] if isinstance(targets, str | int) else list(dict.fromkeys(targets))
-    chosen = [_known(variables, name) for name in names]
+    chosen = [_check_name(variables, name) for name in names]
     if not chosen:
         raise ValueError("targets is empty; name columns, or leave it out")
     return chosen
 
 
-def _known(variables: Mapping[str, Variable], name: Name) -> str:
+def _check_name(variables: Mapping[str, Variable], name: Name) -> str:
     if str(name) not in variables:
         raise ValueError(
             f"interventions are about columns, but there is no column {name!r}; "
@@ -286,7 +286,7 @@ def _read_settings(
         raise ValueError(f"do= has values by column, such as {{'x': 1.0}}, but got {do!r}")
     settings = {}
     for name, value in do.items():
-        known = _known(variables, name)
+        known = _check_name(variables, name)
         variable = variables[known]
         single = isinstance(value, str | bytes) or not hasattr(value, "__len__")
         single = single or getattr(value, "ndim", 1) == 0
@@ -342,7 +342,7 @@ def _read_rows(variables: Mapping[str, Variable], given: Any, observed: Any) -> 
             columns[name] = values.tolist()
     cells = {name: _as_cells([None] * count) for name in variables}
     for name, own in columns.items():
-        known = _known(variables, name)
+        known = _check_name(variables, name)
         if len(own) != count:
             raise ValueError(f"{name!r} has {len(own)} values, but other columns {count}")
         parsed = [np.ravel(v)[0] if isinstance(v, list | np.ndarray) else v for v in own]
@@ -403,7 +403,7 @@ class _World:
             self.seed,
         )
 
-    def fixed(self, name: str, count: int) -> Array | None:
+    def fixed_draws(self, name: str, count: int) -> Array | None:
         """Draws of a column that is set or known in all rows; None for others."""
         cells = self.settings.get(name)
         if cells is None:
@@ -417,7 +417,7 @@ class _World:
 
         The first draws are the same for every count.
         """
-        needed = self._needed(targets)
+        needed = self._with_causes(targets)
         self._families = self._fit_families(needed)
         drawn = self._draw_unaffected(needed, count)
         expected: dict[str, Any] = {}
@@ -430,7 +430,7 @@ class _World:
                 expected[name] = answer
         return drawn, expected
 
-    def _needed(self, targets: Iterable[str]) -> set[str]:
+    def _with_causes(self, targets: Iterable[str]) -> set[str]:
         """The targets, and the causes behind them up to the columns that are set."""
         found = set(targets)
         for name in reversed(list(self.causes.parents)):
@@ -443,7 +443,7 @@ class _World:
         for name in self.causes.parents:
             if name not in needed:
                 continue
-            known = self.fixed(name, count)
+            known = self.fixed_draws(name, count)
             if known is not None:
                 drawn[name] = known
             elif name not in self.effects:
@@ -503,9 +503,9 @@ class _World:
             causes = {cause: _evidence(drawn[cause]) for cause in parents}
             answer: Conditional = self._families.given(name, causes, self._seed_of(name))
             return answer
-        return self._given(self.model, name, parents, drawn)
+        return self._conditional(self.model, name, parents, drawn)
 
-    def _given(
+    def _conditional(
         self, model: Model, name: str, parents: Sequence[str], drawn: Mapping[str, Array]
     ) -> Answer:
         evidence: Any = {cause: _evidence(drawn[cause]) for cause in parents}
@@ -593,7 +593,7 @@ class _World:
         """
         given = self.draw(parents, count)[0] if parents else {}
         # A warning does not need a model of the family, which takes seconds to fit.
-        answer = self._given(self.model, name, parents, given)
+        answer = self._conditional(self.model, name, parents, given)
         cells = np.tile(self.settings[name], (count, 1))
         if self._is_choice(name):
             place = {c: k for k, c in enumerate(self.variables[name].categories)}
@@ -608,12 +608,12 @@ class _World:
 class _Counterfactual(_World):
     """Rows as they were, and as they would have been."""
 
-    def fixed(self, name: str, count: int) -> Array | None:
+    def fixed_draws(self, name: str, count: int) -> Array | None:
         cells = self.settings.get(name)
         return None if cells is None else np.tile(cells, (count, 1))
 
     def draw(self, targets: Sequence[str], count: int) -> tuple[dict[str, Array], dict[str, Any]]:
-        needed = self._needed(targets)
+        needed = self._with_causes(targets)
         self._families = self._fit_families(needed)
         behind = {cause for name in needed for cause in self.causes.parents[name]}
         factual = self._factual([n for n in self.causes.parents if n in needed | behind], count)
@@ -832,14 +832,14 @@ class InterventionAnswer(Answer):
             values[name] = moments_of(ends) if self._variable(name).kind == "date" else ends
         return values
 
-    def _labelled(self, values: ByName) -> dict[str, Array]:
+    def _frame_columns(self, values: ByName) -> dict[str, Array]:
         return {str(name): values[name] for name in self._targets}
 
     def _marginals(self, level: float, draws: int) -> dict[str, Marginal]:
         marginals = {}
         for name in self._targets:
             variable = self._variable(name)
-            known = self._world.fixed(name, 1)
+            known = self._world.fixed_draws(name, 1)
             if known is not None:
                 value = known[0, 0]
                 if variable.kind == "date":

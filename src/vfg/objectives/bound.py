@@ -124,7 +124,7 @@ def bound(
         torch.Size([3])
     """
     cells, seen, like = as_table(model, table, observed)
-    known, asked = _known(model, table, seen, given)
+    known, asked = _read_given(model, table, seen, given)
     ids = torch.arange(len(cells), device=cells.device)
     noise, own = _noise(model, ids, range(samples), seed), as_labels(model, labels, len(cells))
     scaled = lower_bound(model, cells, seen, own, noise, samples, given=known)
@@ -218,7 +218,7 @@ def _weight_sums(
     All are per row, but for the last.
     """
     cells, seen, like = as_table(model, table, observed)
-    known, asked = _known(model, table, seen, given)
+    known, asked = _read_given(model, table, seen, given)
     every = as_labels(model, labels, len(cells))
     ids = torch.arange(len(cells), device=cells.device)
     result = torch.zeros(2, len(cells), dtype=torch.float64, device=cells.device)
@@ -242,7 +242,7 @@ def _weight_sums(
     return *result, (asked * model.scaling.scale.log()).sum(1), like
 
 
-def _known(
+def _read_given(
     model: VFG, table: ArrayLike, seen: Tensor, given: ArrayLike | None
 ) -> tuple[Tensor | None, Tensor]:
     """The seen cells that are given, None if nothing is; and those that a bound is of."""

@@ -83,8 +83,8 @@ def page(report: Report) -> str:
     labels = [column.label for column in columns]
     parts = [
         _head(report, gaps),
-        _missing(report, labels, gaps),
-        _recovered(report),
+        _missing_section(report, labels, gaps),
+        _evaluation_section(report),
         _doubtful(report, labels, gaps),
         _distributions(report, labels, gaps),
         _graph(report),
@@ -120,7 +120,7 @@ def _head(report: Report, gaps: Any) -> str:
     return f'<div class="facts">{result}</div>{part}'
 
 
-def _missing(report: Report, labels: Sequence[Label], gaps: Any) -> str:
+def _missing_section(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     drawing = missingness(report.table).get_figure(root=True)
     picture = _picture(drawing, "Which cells were missing")
     rows = [
@@ -140,7 +140,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], last: str = "") -
     return f'<div class="scroll"><table><tr>{heads}</tr>{body}{last}</table></div>'
 
 
-def _recovered(report: Report) -> str:
+def _evaluation_section(report: Report) -> str:
     result = report.evaluation
     if result is None or not any(score.hidden for score in result.columns):
         return ""

@@ -267,11 +267,11 @@ class ForestVotes(nn.Module):
             return others + (weights * trust).clamp(max=1.0) * (shares - others)
         base = frequencies.log()
         model = (others + TINY).log() - base
-        trees = _smoothed(shares, frequencies, SMOOTHING) - base
+        trees = _smooth(shares, frequencies, SMOOTHING) - base
         logs, start = trust * (weights[0] * model + weights[1] * trees), model
         if votes.regressions is not None and place in self.forest.regressed:
             chances = votes.regressions.split(self.forest.sizes, dim=1)[place]
-            regression = _smoothed(chances, frequencies, REGRESSION_SMOOTHING) - base
+            regression = _smooth(chances, frequencies, REGRESSION_SMOOTHING) - base
             start = 0.5 * (model + regression)
             logs = logs + trust * weights[2] * regression
         logs = base + (1.0 - trust) * start + logs
@@ -289,7 +289,7 @@ class ForestVotes(nn.Module):
         return forest.after[node].long()
 
 
-def _smoothed(shares: Tensor, frequencies: Tensor, share: float) -> Tensor:
+def _smooth(shares: Tensor, frequencies: Tensor, share: float) -> Tensor:
     return ((1.0 - share) * shares + share * frequencies).log()
 
 

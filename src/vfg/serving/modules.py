@@ -210,9 +210,9 @@ class LinearRelations(nn.Module):
         self.register_buffer("powers", 2.0 ** torch.arange(number, dtype=torch.float64))
         small = Relations(relations.coefficients[:, [*self.places, -1]], relations.noise)
         # Files of earlier versions have exact relations alone, which only determine entries.
-        moved = [_moved_map(small, mask, follow=noise is not None) for mask in masks]
+        moved = [_mean_map(small, mask, follow=noise is not None) for mask in masks]
         exact = small.select(small.noise == 0.0)
-        fixed = [_determined_map(exact, mask) for mask in masks]
+        fixed = [_exact_map(exact, mask) for mask in masks]
         spread = [_spread_map(small, mask, noise is not None) for mask in masks]
         for name, maps in (("moved", moved), ("fixed", fixed), ("spread", spread)):
             self.register_buffer(name, torch.stack(maps))
@@ -229,7 +229,7 @@ class LinearRelations(nn.Module):
         """Means moved to the relations; exact where they follow from the evidence."""
         moved, fixed, _ = self(observed)
         table = cast(Tensor, self.scatter(table, _apply(moved, table[:, self.places])))
-        exact, determined = self._determined(fixed, values, observed)
+        exact, determined = self._fill_determined(fixed, values, observed)
         return torch.where(determined, exact, table)
 
     def narrow(self, deviations: Tensor, observed: Tensor) -> Tensor:
@@ -240,10 +240,12 @@ class LinearRelations(nn.Module):
 
     def pin(self, ends: Tensor, side: float, values: Tensor, observed: Tensor) -> Tensor:
         """Ends of intervals next to entries that follow from the evidence."""
-        exact, determined = self._determined(self(observed)[1], values, observed)
+        exact, determined = self._fill_determined(self(observed)[1], values, observed)
         return torch.where(determined, exact + EXACT * side, ends)
 
-    def _determined(self, fixed: Tensor, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    def _fill_determined(
+        self, fixed: Tensor, values: Tensor, observed: Tensor
+    ) -> tuple[Tensor, Tensor]:
         own = torch.where(observed, values, 0.0)[:, self.places]
         exact = self.scatter(values, _apply(fixed[:, :, :-1], own))
         marks = self.scatter(torch.zeros_like(values), fixed[:, :, -1])
@@ -269,7 +271,7 @@ def _affine_of(function: Any, number: int) -> Tensor:
     return torch.cat([steps.T, start.T], dim=1)
 
 
-def _moved_map(relations: Relations, mask: Tensor, *, follow: bool) -> Tensor:
+def _mean_map(relations: Relations, mask: Tensor, *, follow: bool) -> Tensor:
     """How means move to relations, an affine map `(n, n + 1)`."""
     number = len(mask)
 
@@ -280,7 +282,7 @@ def _moved_map(relations: Relations, mask: Tensor, *, follow: bool) -> Tensor:
     return _affine_of(move, number)
 
 
-def _determined_map(exact: Relations, mask: Tensor) -> Tensor:
+def _exact_map(exact: Relations, mask: Tensor) -> Tensor:
     """How entries follow from known ones, and which do, `(n, n + 2)`."""
     number, marks = len(mask), torch.zeros(len(mask), 1, dtype=torch.float64)
 

@@ -385,7 +385,7 @@ def _summarise(columns: _Columns, score: MomentScore, sampled: Sequence[Mask]) -
     A direction is known by the class, if `SUPPORT` of the samples with the edge agree on it, or by
     what user and curves say about this DAG.
     """
-    fixed = _fixed(columns)
+    fixed = _one_way_edges(columns)
     known = {dag.tobytes(): equivalence_class(dag, fixed & dag) for dag in sampled}
     classes = [known[dag.tobytes()] for dag in sampled]
     central = classes[central_graph(classes)]
@@ -406,7 +406,7 @@ def _start(columns: _Columns, generator: np.random.Generator) -> list[int]:
     return [int(shuffled[k]) for k in order]
 
 
-def _fixed(columns: _Columns) -> Mask:
+def _one_way_edges(columns: _Columns) -> Mask:
     """Edges whose reverse is not allowed."""
     return columns.required | (columns.allowed & ~columns.allowed.T)
 
@@ -417,7 +417,7 @@ def _known_directions(columns: _Columns, score: MomentScore, dag: Mask) -> Mask:
     The reverse of an edge is tried in the member of the class that differs least from the DAG. Its
     direction is known if that member is worse by `EVIDENCE`, counted in rows with both cells.
     """
-    known = _fixed(columns) & dag
+    known = _one_way_edges(columns) & dag
     total = _total(score, dag)
     seen = columns.observed[:, columns.first].astype(np.float64)
     shares = seen.T @ seen / len(seen)

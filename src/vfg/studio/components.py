@@ -131,7 +131,7 @@ def show_errors(callback: Callable[..., Any]) -> Callable[..., Figure]:
     """A callback of one figure that shows an error where the figure would be."""
 
     @wraps(callback)
-    def guarded(*values: Any) -> Any:
+    def guard(*values: Any) -> Any:
         try:
             return callback(*values)
         except PreventUpdate:
@@ -139,7 +139,7 @@ def show_errors(callback: Callable[..., Any]) -> Callable[..., Figure]:
         except ValueError as error:
             return empty(str(error))
 
-    return guarded
+    return guard
 
 
 def figure(traces: Sequence[Figure], **layout: Any) -> Figure:
@@ -370,13 +370,13 @@ def cell_draws(
     numbers = moments_of(draws).astype("M8[D]").astype(str) if variable.kind == "date" else draws
     trace = {"type": "histogram", "x": numbers.tolist(), "nbinsx": 30, "marker": {"color": ACCENT},
              "opacity": 0.75, "hovertemplate": "%{x}: %{y} draws<extra></extra>"}  # fmt: skip
-    shapes = [_bar(_shown(variable, end), GREY, "dot") for end in ends]
+    shapes = [_bar(_display_value(variable, end), GREY, "dot") for end in ends]
     if actual is not None:
-        shapes.append(_bar(_shown(variable, actual), COLOURS[1], "solid"))
+        shapes.append(_bar(_display_value(variable, actual), COLOURS[1], "solid"))
     return figure([trace], xaxis=axis(variable.name), yaxis=axis("draws"), shapes=shapes)
 
 
-def _shown(variable: Variable, number: float) -> Any:
+def _display_value(variable: Variable, number: float) -> Any:
     return variable.value_of(number) if variable.kind == "date" else number
 
 

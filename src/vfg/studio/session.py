@@ -88,7 +88,7 @@ class Session:
         tables[token] = Opened(self.model, table)
         return {"token": token, "name": table.name, "rows": table.rows, "summary": table.summary}
 
-    def opened(self, described: Any) -> Opened:
+    def look_up(self, described: Any) -> Opened:
         """The table that the page speaks of, with what was computed from it."""
         if not described:
             raise ValueError("no table is open; drop one under Fill, or pick a file there")
@@ -99,11 +99,11 @@ class Session:
 
     def table(self, described: Any) -> MatchedTable:
         """The table that the page speaks of."""
-        return self.opened(described).table
+        return self.look_up(described).table
 
     def consistency(self, described: Any) -> dict[str, float]:
         """How consistent the nodes are on the open table; nothing without one."""
-        return self.opened(described).distances if described else {}
+        return self.look_up(described).distances if described else {}
 
     def row(self, described: Any, row: int) -> dict[str, Value]:
         """A row of the table as evidence."""

@@ -180,11 +180,11 @@ class RemotePath(os.PathLike[str]):
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Files and folders below, by a pattern."""
         for result in self.store.glob(f"{self}/{pattern}"):
-            yield self._listed(str(result))
+            yield self._path_of(str(result))
 
     def matches(self) -> list[RemotePath]:
         """What there is if the name is a pattern."""
-        return [self._listed(str(result)) for result in self.store.glob(str(self))]
+        return [self._path_of(str(result)) for result in self.store.glob(str(self))]
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """As `glob`, in all folders below."""
@@ -218,7 +218,7 @@ class RemotePath(os.PathLike[str]):
         if target != self:
             self.store.mv(str(target), str(self))
 
-    def _listed(self, path: str) -> RemotePath:
+    def _path_of(self, path: str) -> RemotePath:
         """A path that the store lists."""
         host = self.path.parts[0] if self.scheme in HOSTED else ""
         return self._at(PurePosixPath(host, path.lstrip("/")))

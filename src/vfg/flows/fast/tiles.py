@@ -159,7 +159,7 @@ def move(
     keeps: bool,
 ) -> tuple[Tensor, Moves]:
     """One coupling: the moved coordinates afterwards, and what its derivative needs."""
-    layers, hidden = _fused(kept, block, noise), []
+    layers, hidden = _kernel_layers(kept, block, noise), []
     if layers is not None:
         numbers = fused.forward(kept, layers)
     else:
@@ -212,7 +212,7 @@ def move_back(
     return before
 
 
-def _fused(kept: Tensor, block: CouplingBlock, noise: Noise) -> fused.Layers | None:
+def _kernel_layers(kept: Tensor, block: CouplingBlock, noise: Noise) -> fused.Layers | None:
     """The conditioner as a kernel takes it; None if no kernel fits."""
     if not fused.USED or len(block.inner) > 1:
         return None
@@ -256,7 +256,7 @@ def _network_backward(
 ) -> None:
     """From the gradient of the conditioner's numbers to those of its input and its tensors."""
     derivatives.bias.add_(numbers.sum(-1, keepdim=True))
-    layers = _fused(moves.kept, block, moves.noise)
+    layers = _kernel_layers(moves.kept, block, moves.noise)
     if layers is not None:
         by_inputs, by_first, by_last, *rest = fused.backward(moves.kept, numbers, layers)
         gradient_kept.add_(by_inputs[:, :-1])

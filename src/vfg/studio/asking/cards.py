@@ -459,7 +459,7 @@ def evidence_list(answered: Answered, target: str | None = None) -> Markup:
     if not answered.evidence:
         words = "No evidence yet: the cards show the marginal distributions."
         return element("p", words, class_="note")
-    ranked = answered.ranked(target)
+    ranked = answered.rank_evidence(target)
     strongest = max((moved for _, moved, _ in ranked), default=0.0) or 1.0
     items = [_evidence_item(answered, *row, row[1] / strongest, target) for row in ranked]
     listed = element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first")
@@ -488,7 +488,7 @@ def introduction(model: OpenModel) -> Markup:
         )
     if model.example is None:
         return element("p", words, class_="introduction")
-    name, target = next(iter(model.example.evidence)), model.example.ranked()[0][2]
+    name, target = next(iter(model.example.evidence)), model.example.rank_evidence()[0][2]
     answer, before = model.example[target], model.marginal[target].text
     comma = "" if answer.variable.kind == "choice" else ","
     said = f"{answer.text}{comma} {spread_text(answer)} (without evidence {before})"

@@ -56,7 +56,7 @@ class View:
         pairs = [(edge.parent, edge.child) for edge in self.graph.edges]
         return dag_places([node.name for node in self.graph.nodes], pairs)
 
-    def passed(self, edge: Edge) -> list[str]:
+    def waypoints(self, edge: Edge) -> list[str]:
         """The points between the ends of an edge."""
         return self._layout[1].get((edge.parent, edge.child), [])[1:-1]
 
@@ -203,7 +203,7 @@ def graph_svg(
     lines = [
         _edge_line(
             edge,
-            [places[name] for name in (edge.parent, *view.passed(edge), edge.child)],
+            [places[name] for name in (edge.parent, *view.waypoints(edge), edge.child)],
             [sizes[name][1] for name in (edge.parent, edge.child)],
             None if (edge.parent, edge.child) in view.undirected else pointing,
             cut=answered.intervened and edge.child in answered.evidence,
@@ -222,7 +222,7 @@ def graph_svg(
         "svg",
         element("defs", marker),
         *lines,
-        *(box.drawing(places[name], name == selected) for name, box in boxes.items()),
+        *(box.draw(places[name], name == selected) for name, box in boxes.items()),
         viewBox=f"{left:g} {top:g} {wide} {tall}",
         class_="graph",
         style=f"max-width:{1.25 * wide:g}px",
@@ -299,7 +299,7 @@ class _Box:
             below = 1.0 * LINE * len(self.states) if is_choice else 26.0
         return LINE * len(self.lines) + below + 12.0
 
-    def drawing(self, place: tuple[float, float], selected: bool) -> Markup:
+    def draw(self, place: tuple[float, float], selected: bool) -> Markup:
         """The node at its place."""
         states = {"given": self.given, "chosen": selected}
         classes = [self.classes, *(word for word, holds in states.items() if holds)]

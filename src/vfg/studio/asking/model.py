@@ -180,12 +180,12 @@ class OpenModel:
         for name, variable in self.variables.items():
             if name in answered.evidence or variable.idle:
                 continue
-            both = [np.atleast_1d(self._expected(one[name])) for one in (less, answered)]
+            both = [np.atleast_1d(self._centre_of(one[name])) for one in (less, answered)]
             moves[name] = self._movement(variable, np.stack(both), 1)
         return moves
 
     @staticmethod
-    def _expected(one: Marginal) -> Any:
+    def _centre_of(one: Marginal) -> Any:
         return one.probabilities if one.variable.kind == "choice" else one.mean
 
     def _ask(self, given: Evidence) -> Answered:
@@ -315,7 +315,7 @@ class Answered:
         """The answer without evidence."""
         return self.model.marginal
 
-    def ranked(self, target: str | None = None) -> list[tuple[str, float, str]]:
+    def rank_evidence(self, target: str | None = None) -> list[tuple[str, float, str]]:
         """Evidence by how much it moved the answers: name, movement, what it moved most."""
         result = []
         for name, moves in self.influence.items():

@@ -93,7 +93,7 @@ def traversal(
         values = dict(zip(model.variables, table.T, strict=True))
     else:
         assert isinstance(own, vfg.GaussianVFG)
-        expected = _moved_state(own, given, node, coordinate, moved).expectations()
+        expected = _shift_state(own, given, node, coordinate, moved).expectations()
         # Numbers as they are; of categories the probability of the last one.
         values = {name: expected[name].reshape(len(moved), -1)[:, -1] for name in model.variables}
     pixels = np.stack(list(values.values()), axis=1)
@@ -101,7 +101,7 @@ def traversal(
     return Traversal(moved, values, None if shape is None else pixels.reshape(len(moved), *shape))
 
 
-def _moved_state(
+def _shift_state(
     model: vfg.GaussianVFG, given: Any, node: str, coordinate: int, moved: Array, **options: Any
 ) -> Answer:
     """What follows from a node's state, moved around its posterior mean, alone."""
@@ -123,7 +123,7 @@ def _table_traversal(
         table = first.traverse(row.values, node, coordinate, moved, observed=row.observed)[0]
     else:
         seen = {"observed": row.observed}
-        answer = _moved_state(model.linear, row.values, node, coordinate, moved, **seen)
+        answer = _shift_state(model.linear, row.values, node, coordinate, moved, **seen)
         table = torch.cat([answer.mean[leaf] for leaf in model.linear.graph.leaves], dim=1)
     matrix, encoding = model.spread_out(table), model.encoding
     result = {}

@@ -127,7 +127,7 @@ def _register_opening(app: Dash, session: Session) -> None:
     def fill(clicks: int | None, described: Any) -> Any:
         if ctx.triggered_id != "fill":
             return None, "", True
-        begun, opened = time.monotonic(), session.opened(described)
+        begun, opened = time.monotonic(), session.look_up(described)
         left = int(opened.filled.missing.sum())
         words = f"{int(opened.table.missing.sum()) - left} missing values filled in "
         words += f"{time.monotonic() - begun:.1f} s{session.model.about_missing_cells}"
@@ -155,7 +155,7 @@ def _register_filled(app: Dash, session: Session) -> None:
             return html.P(words, className="note"), 0, True, True
         steps = {"rows-before": -1, "rows-after": 1}
         wanted = (page or 0) + steps[ctx.triggered_id] if ctx.triggered_id in steps else 0
-        opened = session.opened(described)
+        opened = session.look_up(described)
         last = max((int(opened.table.missing.any(axis=1).sum()) - 1) // ROWS_SHOWN, 0)
         chosen = min(max(wanted, 0), last)
         with session.lock:
@@ -165,7 +165,7 @@ def _register_filled(app: Dash, session: Session) -> None:
     def compare(done: Any, column: str, described: Any) -> Any:
         if not described:
             return parts.empty(NO_TABLE)
-        variable, opened = session.model.variable(column), session.opened(described)
+        variable, opened = session.model.variable(column), session.look_up(described)
         filled = is_filled(done, described)
         cells = comparison(opened.table, opened.filled if filled else opened.table, column)
         return parts.distributions(variable, cells if filled else {"observed": cells["observed"]})
