@@ -116,7 +116,7 @@ def test_a_section_without_any_evidence_does_no_harm():
     values[:, 1], observed[:, 1] = 0.0, False
     parts, combination = trained(values, observed)
     assert parts.members[0].infer(values, observed=observed).mean["0"].isfinite().all()
-    assert combination.spread.isfinite().all()
+    assert combination.draws.spread.isfinite().all()
 
 
 def test_neighbours_take_part_of_a_budget():

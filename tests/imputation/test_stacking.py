@@ -1,7 +1,5 @@
 """How parts join: against least squares by hand, and on tables of known kind."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -220,21 +218,21 @@ def test_independent_columns_are_shrunk_to_their_means():
     values, observed = gappy(normals(300, 6))
     parts, held = parts_of(values, observed, neighbours=1)
     found = fit_stacking(parts, values, observed, held)
-    assert float((found.weights.sum() * found.factors).mean()) < 0.5
+    assert float((found.means.weights.sum() * found.means.factors).mean()) < 0.5
 
 
 def test_dependent_columns_are_not_shrunk():
     values, observed = gappy(normals(300, 1).repeat(1, 4) + 0.1 * normals(300, 4, seed=1))
     parts, held = parts_of(values, observed)
     found = fit_stacking(parts, values, observed, held)
-    np.testing.assert_allclose(found.weights.sum() * found.factors, 1.0, atol=0.05)
+    np.testing.assert_allclose(found.means.weights.sum() * found.means.factors, 1.0, atol=0.05)
 
 
 def test_absent_linear_models_get_no_weight():
     values, observed = gappy(normals(200, 1).repeat(1, 3) + 0.3 * normals(200, 3, seed=1))
     parts, held = parts_of(values, observed)
     parts.linears = None
-    assert fit_stacking(parts, values, observed, held).weights[1:].tolist() == [0.0] * 4
+    assert fit_stacking(parts, values, observed, held).means.weights[1:].tolist() == [0.0] * 4
 
 
 def test_mixtures_get_weight_where_members_miss_the_clusters():
@@ -249,15 +247,15 @@ def test_mixtures_get_weight_where_members_miss_the_clusters():
         for seed, own in enumerate(held)
     ]
     found = fit_stacking(parts, values, observed, held)
-    assert found.weights[1] > 0.5
+    assert found.means.weights[1] > 0.5
 
 
 def test_row_mixtures_get_weight_where_members_miss_the_clusters():
     values, observed = gappy(in_clusters(), share=0.6)
     parts, held = parts_of(values, observed, neighbours=2)
     found = fit_stacking(parts, values, observed, held)
-    assert found.weights[3:].sum() > 0.5
-    assert found.weights[1] == 0
+    assert found.means.weights[3:].sum() > 0.5
+    assert found.means.weights[1] == 0
 
 
 def test_draws_are_as_wide_as_errors_where_columns_are_normal():
@@ -266,7 +264,7 @@ def test_draws_are_as_wide_as_errors_where_columns_are_normal():
     values, observed = gappy(values)
     parts, held = parts_of(values, observed)
     found = fit_stacking(parts, values, observed, held)
-    np.testing.assert_allclose(found.spread, 1.0, atol=0.15)
+    np.testing.assert_allclose(found.draws.spread, 1.0, atol=0.15)
 
 
 def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
@@ -275,7 +273,7 @@ def test_the_spread_is_half_way_between_variance_and_tail(monkeypatch):
     spreads = []
     for tail in (1.0, 1.21, 0.81):
         monkeypatch.setattr(combining, "tail_factor", lambda *given, tail=tail: tail)
-        spreads.append(fit_stacking(parts, values, observed, held).spread)
+        spreads.append(fit_stacking(parts, values, observed, held).draws.spread)
     wide = (spreads[0] > 1.0) & (spreads[1] < combining.SPREADS[1])
     assert bool(wide.any())
     np.testing.assert_allclose(spreads[1][wide], 1.1 * spreads[0][wide])
@@ -318,9 +316,9 @@ def test_neighbours_draw_as_often_as_plain_and_corrected_ones_weigh(weights):
 
 def test_the_plain_combination_is_the_members_mean():
     plain = Stacking.of_members(3)
-    assert plain.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
-    assert plain.factors.tolist() == [1.0, 1.0, 1.0]
-    assert plain.spread.tolist() == [1.0, 1.0, 1.0]
+    assert plain.means.weights.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert plain.means.factors.tolist() == [1.0, 1.0, 1.0]
+    assert plain.draws.spread.tolist() == [1.0, 1.0, 1.0]
     assert plain.reach.tolist() == [[-np.inf] * 3, [np.inf] * 3]
 
 
@@ -375,7 +373,7 @@ def test_parts_with_independent_errors_get_the_weight_of_their_mean():
         Confident(truth, observed & ~own, seed) for seed, own in enumerate([*held, *others], 50)
     ]
     found = fit_stacking(parts, truth * observed, observed, held)
-    joint = found.weights[1] * found.factors[1:].mean()
+    joint = found.means.weights[1] * found.means.factors[1:].mean()
     assert float(joint) == pytest.approx(1.0 / (1.0 + 1.5**2 / 8), abs=0.06)
 
 
@@ -408,7 +406,7 @@ def test_the_order_of_rows_does_not_decide_the_spread(monkeypatch):
     for rows in (torch.arange(600), order):
         own = [mask[rows] for mask in held]
         found = combining.fit_stacking(parts, values[rows], observed[rows], own)
-        spreads.append(found.spread.mean().item())
+        spreads.append(found.draws.spread.mean().item())
     assert spreads[0] == pytest.approx(spreads[1], rel=0.15)
 
 
@@ -419,7 +417,7 @@ def test_the_gain_of_a_step_to_the_linear_model_is_the_best_of_all_steps():
     shown = counted == 0
     held = HeldOutCells(0, torch.arange(rows), truth, shown, counted, single, torch.empty(0), None)
     weights = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
-    stacking = replace(Stacking.of_members(columns), weights=weights)
+    stacking = Stacking.of_members(columns).with_buffers({"weights": weights})
     parts = Parts(linears=[], combination=stacking, held_out=[held])
     errors = [
         float(((truth - single[1] - a * (single[2] - single[1])).square() * counted).sum())
@@ -436,7 +434,7 @@ class TestDepartures:
     def test_limits_are_the_largest_departures_at_held_out_cells(self):
         values, observed = gappy(in_clusters(200))
         parts, held = parts_of(values, observed, neighbours=1)
-        limits = fit_stacking(parts, values, observed, held).departures
+        limits = fit_stacking(parts, values, observed, held).means.departures
         largest = torch.zeros_like(limits)
         every = torch.arange(len(values))
         for place, own in enumerate(held):

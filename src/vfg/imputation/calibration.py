@@ -158,8 +158,9 @@ def calibrate_draws(
     stacking = parts.combination
     if stacking is None or parts.linears is None:
         return stacking
-    shares = drawing_shares(stacking.weights) if stacking.drawing is None else stacking.drawing
-    exact = stacking.drawing is not None
+    drawing = stacking.draws.drawing
+    shares = drawing_shares(stacking.means.weights) if drawing is None else drawing
+    exact = drawing is not None
     complete, table_rows = bool(table[1].all()), len(table[0])
     candidates = _candidates(shares, parts.present) if exact and complete else [shares]
     cells = _cells(parts, torch.stack(candidates).sum(0) > 0, unseen, ordered, table_rows, seed)
@@ -176,12 +177,13 @@ def calibrate_draws(
         noise = fit_noise(parts.forest, unseen, parts.linear, table, ordered, seed)
     if noise is not None:
         widths[0] *= noise[0]
-    return replace(
-        stacking,
+    draws = replace(
+        stacking.draws,
         widths=torch.where(ordered, widths, torch.nan),
         drawing=candidates[chosen] if exact else None,
         tree_widths=None if noise is None else noise[1],
     )
+    return replace(stacking, draws=draws)
 
 
 def _candidates(shares: Tensor, present: Tensor) -> list[Tensor]:
@@ -202,7 +204,7 @@ def _cells(
 ) -> Cells | None:
     """The held-out cells of all hidings; None for too few."""
     assert parts.combination is not None
-    kinds, weights = drawing.nonzero()[:, 0].tolist(), parts.combination.weights
+    kinds, weights = drawing.nonzero()[:, 0].tolist(), parts.combination.means.weights
     pieces = []
     for one in _hidings(parts, table_rows, seed):
         cells, errors = one.counted > 0, one.values - _means(parts, one, unseen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,7 +70,7 @@ def empty_parts(description: Mapping[str, Any], columns: int) -> Parts:
         linear=None if linear is None else GaussianVFG.from_dict(linear),
         forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
         relations=Relations(noise.new_zeros(len(noise), columns + 1), noise),
-        combination=replace(Stacking.of_members(columns), **combination),
+        combination=Stacking.of_members(columns).with_buffers(combination),
         following=buffers.get("following"),
         slope_errors=buffers.get("slope_errors"),
         mechanism=Mechanism(buffers.get("slopes"), selection=buffers.get("selection")),

@@ -186,11 +186,11 @@ class Ensemble(CachedModule):
         known = parts.relations if parts.relations is not None and len(parts.relations) else None
         self.register_buffer("relations", None if known is None else known.coefficients)
         self.register_buffer("relation_noise", None if known is None else known.noise)
-        combination = parts.combination or Stacking.of_members(columns)
+        buffers = (parts.combination or Stacking.of_members(columns)).buffers
         for name in ("weights", "factors", "spread", "reach"):
-            getattr(self, name).copy_(getattr(combination, name))
+            getattr(self, name).copy_(buffers[name])
         for name in OPTIONAL:
-            self.register_buffer(name, getattr(combination, name))
+            self.register_buffer(name, buffers[name])
         self.register_buffer("following", parts.following)
         self.register_buffer("slope_errors", parts.slope_errors)
         self.register_buffer("slopes", parts.mechanism.slopes)

@@ -623,7 +623,7 @@ def fit_members(
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     assert parts.combination is not None
     # The first row mixture, whose metrics they are, predicts by them as well as all do.
-    uses_metrics = parts.combination.targeted is not None
+    uses_metrics = parts.combination.means.targeted is not None
     for mixture in parts.neighbours[1 if uses_metrics else 0 :]:
         mixture.metric = None
     if relations is not None and parts.combination.useful is not None:
@@ -642,7 +642,7 @@ def _work(plan: Plan) -> float:
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
     """Whether members that were trained briefly predict so much that more training pays."""
     assert parts.combination is not None
-    weight = float(parts.combination.weights[KINDS.index("members")])
+    weight = float(parts.combination.means.weights[KINDS.index("members")])
     return plan.more_steps > 0 and weight >= EXTENDED_WEIGHT
 
 

@@ -15,7 +15,7 @@ rows are filled nearer to the linear model: see `extrapolation`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -227,33 +227,76 @@ def allocate_draws(shares: Tensor, counts: Sequence[int], number: int) -> dict[i
 
 
 @dataclass(frozen=True)
-class Stacking:
-    """The numbers that combine the parts of a model."""
+class MeanWeights:
+    """How the means of parts are combined."""
 
     weights: Tensor  # of the parts, in the order of KINDS
     factors: Tensor  # that shrink the sum to the mean, per column
-    spread: Tensor  # factors that scale draws about their mean, per column
-    reach: Tensor  # the observed range of every column, (2, columns)
-    pooling: Tensor | None = None  # of probabilities and votes, (columns of categories, 2)
     departures: Tensor | None = None  # the furthest from the linear model, (kinds, columns)
-    useful: Tensor | None = None  # which relations predict held-out cells better than the parts
+    targeted: Tensor | None = None  # weights of means by the metrics of columns, per column
+
+
+@dataclass(frozen=True)
+class DrawWidths:
+    """Which parts draw, and how wide their draws are."""
+
+    spread: Tensor  # factors that scale draws about their mean, per column
     drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
-    error: float | None = None  # root mean squared error at held-out cells, in deviations
     sharpness: Tensor | None = None  # that makes draws narrower, per column; see `sharpen`
+    widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
+    tree_widths: Tensor | None = None  # of draws by what trees find, (2, columns)
+
+
+@dataclass(frozen=True)
+class FarRows:
+    """How far rows are from the fitted ones, and the linear model there; see `extrapolation`."""
+
     trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
     usual_distance: Tensor | None = None  # of rows like the fitted ones
     linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
-    widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
-    tree_widths: Tensor | None = None  # of draws by what trees find, (2, columns)
-    targeted: Tensor | None = None  # weights of means by the metrics of columns, per column
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """The numbers that combine the parts of a model."""
+
+    means: MeanWeights
+    draws: DrawWidths
+    reach: Tensor  # the observed range of every column, (2, columns)
+    far: FarRows = FarRows()
+    pooling: Tensor | None = None  # of probabilities and votes, (columns of categories, 2)
+    useful: Tensor | None = None  # which relations predict held-out cells better than the parts
+    error: float | None = None  # root mean squared error at held-out cells, in deviations
+
+    @property
+    def buffers(self) -> dict[str, Any]:
+        """The numbers that a model keeps, by the names that they have in its files."""
+        own = {"reach": self.reach, "pooling": self.pooling}
+        return vars(self.means) | vars(self.draws) | vars(self.far) | own
+
+    def with_buffers(self, buffers: Mapping[str, Tensor]) -> Stacking:
+        """A copy with other numbers, by their names in `buffers`."""
+        changed = self.buffers | dict(buffers)
+
+        def of(kind: type) -> dict[str, Any]:
+            return {one.name: changed[one.name] for one in fields(kind)}
+
+        return replace(
+            self,
+            means=MeanWeights(**of(MeanWeights)),
+            draws=DrawWidths(**of(DrawWidths)),
+            far=FarRows(**of(FarRows)),
+            reach=changed["reach"],
+            pooling=changed["pooling"],
+        )
 
     def predict(self, held_out: HeldOutCells) -> Tensor:
         """Stacked means of the parts that did not see the held-out cells."""
-        stacked = torch.einsum("k,krc->rc", self.weights, held_out.single)
-        means = self.factors * clip(stacked)
-        if self.targeted is None or held_out.targeted is None:
+        stacked = torch.einsum("k,krc->rc", self.means.weights, held_out.single)
+        means, targeted = self.means.factors * clip(stacked), self.means.targeted
+        if targeted is None or held_out.targeted is None:
             return means
-        return means + self.targeted * (held_out.targeted - means)
+        return means + targeted * (held_out.targeted - means)
 
     @classmethod
     def of_members(cls, columns: int) -> Stacking:
@@ -261,7 +304,8 @@ class Stacking:
         ones = torch.ones(columns, dtype=torch.float64)
         weights = torch.zeros(len(KINDS), dtype=torch.float64)
         weights[0] = 1.0
-        return cls(weights, ones, ones, torch.stack([-torch.inf * ones, torch.inf * ones]))
+        ends = torch.stack([-torch.inf * ones, torch.inf * ones])
+        return cls(MeanWeights(weights, ones), DrawWidths(ones), ends)
 
 
 @dataclass
@@ -364,19 +408,10 @@ def fit_stacking(
     reach = observed_range(values, observed)
     held_out = _hold_out(parts, values, observed, reach, held, seed, under_budget, weights)
     parts.held_out = held_out
-    total = _sums(held_out[0])
-    for one in held_out[1:]:
-        total = total + _sums(one)
-    products = torch.stack([one.at_missing for one in held_out]).sum(0)
-    averaging, change = averaging_of_kinds(*products)
-    total.xp = total.xp + change[:, None] * total.xp[KINDS.index("linear")]
-    total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
+    total = _averaged_sums(held_out)
     combined = _weights(total, parts.present)
     factors, errors = _factors(total, combined)
-    drawing = shares_of_exact_parts(combined, parts.present)
-    shares = drawing_shares(combined) if drawing is None else drawing
-    spread = _spread(parts, held_out, combined, shares, factors, errors, len(values), seed)
-    sharpness = torch.ones_like(spread)
+    draws = _draw_widths(parts, held_out, combined, factors, errors, len(values), seed)
     pooling = None
     if categories and labels is not None and parts.neighbours:
         pooling = _pool_categories(parts, held_out, combined, factors, categories, labels)
@@ -384,17 +419,57 @@ def fit_stacking(
     useful = _useful_relations(parts.relations, held_out, combined, factors)
     number_held = float(sum(one.counted.sum() for one in held_out))
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
+    far = _far_rows(parts, held_out, total, errors, number_held, categories)
+    means = MeanWeights(combined, factors, departures)
+    stacking = Stacking(means, draws, reach, far, pooling, useful, error)
+    targeted = _target_weights(stacking, parts, held_out)
+    return replace(stacking, means=replace(means, targeted=targeted))
+
+
+def _averaged_sums(held_out: Sequence[HeldOutCells]) -> Sums:
+    """Sums over all held-out cells, as if averages of all parts of a kind had predicted them."""
+    total = _sums(held_out[0])
+    for one in held_out[1:]:
+        total = total + _sums(one)
+    products = torch.stack([one.at_missing for one in held_out]).sum(0)
+    averaging, change = averaging_of_kinds(*products)
+    total.xp = total.xp + change[:, None] * total.xp[KINDS.index("linear")]
+    total.pp = torch.einsum("ij,jkc,lk->ilc", averaging, total.pp, averaging)
+    return total
+
+
+def _draw_widths(
+    parts: Parts,
+    held_out: Sequence[HeldOutCells],
+    weights: Tensor,
+    factors: Tensor,
+    errors: Tensor,
+    table_rows: int,
+    seed: int,
+) -> DrawWidths:
+    """Which parts draw, and the factors of their draws; before `calibration`."""
+    drawing = shares_of_exact_parts(weights, parts.present)
+    shares = drawing_shares(weights) if drawing is None else drawing
+    spread = _spread(parts, held_out, weights, shares, factors, errors, table_rows, seed)
+    return DrawWidths(spread, drawing, torch.ones_like(spread))
+
+
+def _far_rows(
+    parts: Parts,
+    held_out: Sequence[HeldOutCells],
+    total: Sums,
+    errors: Tensor,
+    cells: float,
+    categories: Sequence[CategoryColumn],
+) -> FarRows:
+    """Trust in the ensemble far from the fitted rows, which holds for columns of numbers alone."""
     trust = linear_errors = None
     if parts.linears is not None:
-        trust, linear_errors = _trust(total, errors, number_held), _linear_errors(held_out)
+        trust, linear_errors = _trust(total, errors, cells), _linear_errors(held_out)
         trust[[place for column in categories for place in column.places]] = torch.inf
     distances = [one.distances for one in held_out if one.distances is not None]
     usual = usual_distance(torch.cat(distances)) if distances else None
-    stacking = Stacking(
-        combined, factors, spread, reach, pooling, departures, useful, drawing, error, sharpness,
-        trust, usual, linear_errors,
-    )  # fmt: skip
-    return replace(stacking, targeted=_target_weights(stacking, parts, held_out))
+    return FarRows(trust, usual, linear_errors)
 
 
 def _target_weights(
