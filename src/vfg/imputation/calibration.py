@@ -38,7 +38,6 @@ from vfg.imputation.stacking import (
     Stacking,
     allocate_draws,
     clip,
-    drawing_shares,
     held_out_draws,
     hide_further,
 )
@@ -158,9 +157,7 @@ def calibrate_draws(
     stacking = parts.combination
     if stacking is None or parts.linears is None:
         return stacking
-    drawing = stacking.draws.drawing
-    shares = drawing_shares(stacking.means.weights) if drawing is None else drawing
-    exact = drawing is not None
+    exact, shares = stacking.draws.drawing is not None, stacking.shares
     complete, table_rows = bool(table[1].all()), len(table[0])
     candidates = _candidates(shares, parts.present) if exact and complete else [shares]
     cells = _cells(parts, torch.stack(candidates).sum(0) > 0, unseen, ordered, table_rows, seed)

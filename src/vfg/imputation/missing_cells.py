@@ -89,7 +89,7 @@ def _departures(model: TableModel, posterior: Posterior) -> Departures:
     return Departures.fit(posterior.estimate, posterior.fitted, *moments, chosen, shares)
 
 
-def _curved_posterior(model: TableModel, posterior: Posterior) -> CurvedPosterior | None:
+def _curved(model: TableModel, posterior: Posterior) -> CurvedPosterior | None:
     """The posterior of curved columns, if there are any; after `_departures`."""
     if posterior.curved is None:
         posterior.curved = _fit_curved(model, posterior) or False
@@ -127,7 +127,7 @@ class ParameterDraws:
             return cls(posterior.draw(number, seed), None)
         departures, curved = (
             posterior.departures(model, _departures),
-            _curved_posterior(model, posterior),
+            _curved(model, posterior),
         )
         if curved is None:
             return cls(posterior.draw(number, seed), departures)

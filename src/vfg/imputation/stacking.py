@@ -290,6 +290,12 @@ class Stacking:
             pooling=changed["pooling"],
         )
 
+    @property
+    def shares(self) -> Tensor:
+        """How often members, mixtures, linear model and neighbours draw."""
+        drawing = self.draws.drawing
+        return drawing_shares(self.means.weights) if drawing is None else drawing
+
     def predict(self, held_out: HeldOutCells) -> Tensor:
         """Stacked means of the parts that did not see the held-out cells."""
         stacked = torch.einsum("k,krc->rc", self.means.weights, held_out.single)
