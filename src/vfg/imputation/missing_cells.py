@@ -125,10 +125,7 @@ class ParameterDraws:
         """The first draws of a seed."""
         if not model.is_stacked:
             return cls(posterior.draw(number, seed), None)
-        departures, curved = (
-            posterior.departures(model, _departures),
-            _curved(model, posterior),
-        )
+        departures, curved = posterior.departures(model, _departures), _curved(model, posterior)
         if curved is None:
             return cls(posterior.draw(number, seed), departures)
         return cls(curved.draw(number, seed), departures, curved.curves)
