@@ -142,18 +142,19 @@ class VFG(nn.Module):
             `precision` or `gaussian`; a node's own `aggregation` takes precedence. None is
             `gaussian`, or `mean` for latent nodes wider than 32, priors that are not Normal and
             `vfg.Bottleneck`.
-        states: how latent states are computed: `deterministic`, as in the paper's algorithms;
-            `sampled`, so that there is a bound on the likelihood; or `vfg.Sampled(...)`.
+        states: how latent states are computed: `deterministic` (default), as in the paper's
+            algorithms; `sampled`, for a bound on the likelihood; or `vfg.Sampled(...)`.
         latent: the distribution of a latent state given its parents: `laplace` or `normal`. With
             deterministic states it decides how the objective measures the distance between
             forward and backward states. None is `laplace` for deterministic states and `normal`
             for sampled ones.
-        likelihood: of the leaves: `gaussian` (unit noise, or with sampled states learned noise),
-            `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to those,
-            with `"*"` for all others.
-        prior: of the roots: `normal`, `laplace`, `vfg.PerLabel(labels)`, `vfg.Mixture(components)`
-            or, with sampled states, `vfg.VampPrior(components)` or `vfg.FlowPrior(...)`.
-        seed: of the initial parameters.
+        likelihood: of the leaves: `gaussian` (default; unit noise, or with sampled states learned
+            noise), `bernoulli`, a spec such as `vfg.Categorical(5)`, or a mapping from leaves to
+            those, with `"*"` for all others.
+        prior: of the roots: `normal` (default), `laplace`, `vfg.PerLabel(labels)`,
+            `vfg.Mixture(components)` or, with sampled states, `vfg.VampPrior(components)` or
+            `vfg.FlowPrior(...)`.
+        seed: of the initial parameters (default 0).
 
     Raises:
         ValueError: if widths do not fit together, or a name is not known.

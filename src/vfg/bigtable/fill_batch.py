@@ -44,15 +44,17 @@ class Filling:
 
     Args:
         draws: number of copies of every row, each with other joint draws of its missing values, and
-            a column `draw` that counts from 1; None writes the row once with expected values.
+            a column `draw` that counts from 1; None (default) writes the row once with expected
+            values.
         level: of central intervals, whose ends are added as columns `<name>_low` and `<name>_high`
-            for numbers and dates; None for no intervals.
-        flag: whether to add columns `<name>_filled` of truth values.
-        seed: of the draws.
-        estimate: "mean" or "median", as for `VFGImputer`.
+            for numbers and dates; None (default) for no intervals.
+        flag: whether to add columns `<name>_filled` of truth values (default False).
+        seed: of the draws (default 0).
+        estimate: "mean" (default) or "median", as for `VFGImputer`.
         proper: whether `vfg.bigtable.impute` draws the parameters, too, given the rows that are
-            filled (2,000 of them at most); see `VFGImputer.sample`.
-        parameters: what it drew; None draws from the fitted model alone.
+            filled (2,000 of them at most); see `VFGImputer.sample` (default False). Set it if
+            estimates are pooled.
+        parameters: those that it drew; None (default) draws from the fitted model alone.
 
     Raises:
         ValueError: for draws below 1, a level outside (0, 1), or both at once.

@@ -97,14 +97,17 @@ def impute(
         source: a table, or what `open_table` takes.
         model: a fitted model or imputer, or its file.
         target: a file, a folder, or `"-"` for standard output.
-        filling: draws, intervals, flags and seed; None for expected values. Proper draws are for
-            the table that the model was fitted to, since parameters are drawn given its rows.
-        shard_rows: how many rows are filled, and written to one shard, at a time.
-        format: of the target; None infers it from its suffix, or takes Parquet for shards.
-        engine: `"local"`, `"ray"`, or one that was set up. With Ray and a folder as the target,
+        filling: draws, intervals, flags and seed; None (default) for expected values. Proper draws
+            are for the table that the model was fitted to, since parameters are drawn given its
+            rows.
+        shard_rows: number of rows of a shard, which are filled and written together (default
+            65,536). Lower it if memory is short.
+        format: of the target; None (default) infers it from its suffix, or takes Parquet for
+            shards.
+        engine: `"local"` (default), `"ray"`, or an engine. With Ray and a folder as the target,
             workers read and write; every machine must reach the files.
-        processes: how many work at once, each with one thread.
-        progress: called with the number of rows done, and of all rows.
+        processes: number of processes, each with one thread (default 1).
+        progress: called with the number of rows done, and of all rows; None (default) for none.
 
     Returns:
         Numbers of rows, and the time it took.

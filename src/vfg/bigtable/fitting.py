@@ -176,12 +176,14 @@ def fit(
 
     Args:
         source: a table, or what `open_table` takes.
-        imputer: the settings; it stays unfitted. None for the defaults.
-        columns: names of the columns to fit; None for all columns but a stored pandas index.
-        rows: how many rows to keep, at most; fewer are kept of tables with very many columns.
+        imputer: the settings; it stays unfitted. None (default) for the defaults.
+        columns: names of the columns to fit; None (default) for all columns but a stored pandas
+            index.
+        rows: largest number of rows to keep (default 200,000); fewer are kept of tables with very
+            many columns.
         every_row: whether the linear model is then fitted to all rows of the table, in further
-            passes over it.
-        progress: called with the number of rows read.
+            passes over it (default False).
+        progress: called with the number of rows read; None (default) for none.
 
     Returns:
         A fitted imputer.

@@ -185,7 +185,7 @@ class FitOptions:
     kinds: list[str] | None = option(
         None,
         FILES,
-        "Kind of a column if it is not inferred well: continuous, integer, boolean, categorical, "
+        "Kind of a column if it is inferred wrongly: continuous, integer, boolean, categorical, "
         "ordinal or date. May be repeated.",
         "--kind",
         metavar="COLUMN=KIND",
@@ -221,20 +221,20 @@ class FitOptions:
     bend: bool = option(
         True,
         FITTING,
-        "Fit nonlinear members as well, or only the exact linear model, which takes seconds.",
+        "Fit nonlinear models, too, or only the exact linear model, which takes seconds.",
         "--bend/--linear",
     )
     effort: str = option(
         "balanced",
         FITTING,
-        "How many parts are fitted and how long they are trained.",
+        "Number and size of the models that are fitted: more take longer and have smaller errors.",
         metavar="fast|balanced|best",
     )
     missingness: str = option(
         "auto",
         FITTING,
-        "Why cells are missing: at random given the others (ignorable), because of their own value "
-        "(self), or what the table gives evidence for.",
+        "Why cells are missing: what the table gives evidence for (auto), at random given the other "
+        "cells (ignorable), or because of their own value (self).",
         metavar="auto|ignorable|self",
     )
     members: int | None = option(None, FITTING, f"Number of nonlinear members; {BY_SIZE}.", min=1)
@@ -412,7 +412,7 @@ class WorkOptions(KnowledgeOptions, EngineOptions):
     checkpoint: Path | None = option(
         None,
         None,
-        "Keep the training in this folder, to continue after a crash.",
+        "Keep the state of training in this folder, to continue with --resume after a crash.",
         metavar="FOLDER",
     )
     resume: bool = option(False, None, "Continue the training that --checkpoint keeps.", "--resume")

@@ -69,7 +69,7 @@ class ReadOptions:
     day_first: bool | None = option(
         None,
         FILES,
-        "Which comes first in dates like 03/04/2020; by default decided by days above 12.",
+        "Which comes first in dates like 03/04/2020; by default, cells with days above 12 decide.",
         "--day-first/--month-first",
     )
     most_piped: float = option(

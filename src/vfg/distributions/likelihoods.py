@@ -159,9 +159,9 @@ class Gaussian(LikelihoodSpec):
     """Real values with Normal noise.
 
     Args:
-        scale: the standard deviation at the start.
-        learn: whether training changes it.
-        floor: its lower bound.
+        scale: the standard deviation at the start, in those of scaled columns (default 1).
+        learn: whether training changes it (default False). Set it with sampled states.
+        floor: lower bound of a learned standard deviation (default 0.001).
 
     Example:
         >>> likelihood = Gaussian().build(nodes=1, width=2)
@@ -191,8 +191,8 @@ class Bernoulli(LikelihoodSpec):
     """Values 0 and 1, or probabilities in between.
 
     Args:
-        steepness: the factor between a state and its log-odds at the start.
-        learn: whether training changes it.
+        steepness: the factor between a state and its log-odds at the start (default 4).
+        learn: whether training changes it (default True).
 
     Example:
         >>> likelihood = Bernoulli().build(nodes=1, width=1)
@@ -225,8 +225,8 @@ class Categorical(LikelihoodSpec):
     """One column of category codes 0, 1, ..., each a learned point in the leaf's space.
 
     Args:
-        categories: how many there are, at least 2.
-        learn: whether training moves the points.
+        categories: number of categories, at least 2 (default 2).
+        learn: whether training moves the points (default True).
 
     Example:
         >>> likelihood = Categorical(3).build(nodes=1, width=2)

@@ -234,7 +234,7 @@ class PerLabel(PriorSpec):
     """One Normal per label, with learned means.
 
     Args:
-        labels: how many labels there are.
+        labels: number of labels (default 2).
 
     Example:
         >>> PerLabel(10).build(nodes=1, width=2).mean(torch.tensor([3, -1])).shape
@@ -426,7 +426,7 @@ class Mixture(PriorSpec):
     """A mixture of Normals with learned means, scales and weights.
 
     Args:
-        components: how many Normals.
+        components: number of Normals (default 32).
 
     Raises:
         ValueError: if there are none.

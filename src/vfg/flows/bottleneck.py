@@ -95,10 +95,11 @@ class Bottleneck(FlowSpec):
     couplings of one flow. For nodes that aggregate by `mean` or `concatenation`.
 
     Args:
-        image: rows and columns of the child, even numbers.
-        channels: width of the convolutions, per square of 2 x 2 pixels.
-        residual: gated residual layers at each of two scales.
-        dropout: rate at which their inputs are dropped in training mode.
+        image: rows and columns of the child, even numbers (default 28 x 28).
+        channels: width of the convolutions, per square of 2 x 2 pixels (default 64).
+        residual: number of gated residual layers at each of two scales (default 2).
+        dropout: rate at which their inputs are dropped in training mode (default 0). Raise it if
+            the held-out bound falls behind that of the training rows.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.

@@ -116,10 +116,12 @@ class LinearStart(FlowSpec):
     `vfg.fit` starts it at a factor analysis of the table, `VFG.from_gaussian` at a linear model.
 
     Args:
-        coupling: the couplings before the linear map.
-        columns: how many leading coordinates are data; 0 for an edge between latent nodes, which
-            is a coupling flow and a matrix. A `vfg.VFG` replaces None by the width of the leaf.
-        bins: pieces of a monotone spline of every data coordinate before the linear map, or 0.
+        coupling: the couplings before the linear map; by default those of `vfg.Coupling()`.
+        columns: number of leading coordinates that are data; 0 for an edge between latent nodes,
+            which is a coupling flow and a matrix. A `vfg.VFG` replaces None (default) by the width
+            of the leaf.
+        bins: number of pieces of a monotone spline of every data coordinate before the linear map;
+            0 (default) for none. Splines help with skewed columns.
 
     Example:
         >>> flow = LinearStart(Coupling(blocks=2, hidden=8), columns=1).build(edges=3, width=4)

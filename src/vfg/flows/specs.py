@@ -63,16 +63,24 @@ class Coupling(FlowSpec):
     replaces the layers.
 
     Args:
-        blocks: number of coupling layers.
-        hidden: width of the conditioners' hidden layers.
-        kind: `"affine"`, `"additive"` or `"spline"`.
-        layers, activation, dropout, gain, shared, channels: of the conditioners; see `Network`.
-        bins: number of pieces of the splines, at least 2, for `kind="spline"` and at width 1.
-        normalise: whether scale and shift are set from the first batch by `initialise`.
+        blocks: number of coupling layers (default 4). More represent stronger nonlinearity.
+        hidden: width of the conditioners' hidden layers (default 64). Lower it for small tables.
+        kind: `"affine"` (default), `"additive"` or `"spline"`, which suits relations with sharp
+            bends and takes longer.
+        layers: number of fully connected layers of the conditioners (default 3).
+        activation: `"relu"` (default), `"silu"`, `"gelu"` or `"tanh"`.
+        dropout: rate at which hidden units are dropped in training (default 0). Try 0.2 if the
+            held-out loss rises early.
+        gain, shared, channels: of the conditioners; see `Network`.
+        bins: number of pieces of the splines, at least 2 (default 8), for `kind="spline"` and at
+            width 1.
+        normalise: whether scale and shift are set from the first batch by `initialise` (default
+            False).
         image: rows and columns, if the nodes are blocks of an image, read row by row: convolutions
-            then add to the output of the fully connected conditioners.
-        residual: gated residual layers of convolutions at each of two scales, in place of the fully
-            connected conditioners; the image has even sides. See `Network`.
+            then add to the output of the fully connected conditioners. None (default) for none.
+        residual: number of gated residual layers of convolutions at each of two scales, in place of
+            the fully connected conditioners; the image has even sides. 0 (default) for none. See
+            `Network`.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.
@@ -129,9 +137,10 @@ class Spline(FlowSpec):
     """A monotone spline per coordinate, then a scale and a shift; coordinates are independent.
 
     Args:
-        bins: number of pieces, at least 2.
-        tail: where the linear tails begin.
-        decreasing: whether the functions fall.
+        bins: number of pieces, at least 2 (default 8). More follow sharper bends.
+        tail: distance from 0 at which the linear tails begin (default 4), in standard deviations
+            of scaled columns.
+        decreasing: whether the functions fall (default False).
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.
@@ -164,8 +173,8 @@ class Linear(FlowSpec):
     """A linear map with a shift.
 
     Args:
-        kind: `"lu"` for any matrix, `"householder"` for a rotation with a scale per coordinate
-            after it, `"affine"` for a scale per coordinate alone.
+        kind: `"lu"` (default) for any matrix, `"householder"` for a rotation with a scale per
+            coordinate after it, `"affine"` for a scale per coordinate alone.
 
     Raises:
         ValueError: if the kind is unknown.

@@ -71,20 +71,23 @@ class GaussianSettings:
     """How a `vfg.GaussianVFG` is fitted.
 
     Args:
-        iterations: how many iterations of EM there are at most.
-        tolerance: EM stops when an iteration gains less than this per row.
-        restarts: how many runs of EM to choose from; None means 1, or 3 for mixtures.
-        finish: `"gradient"` steps afterwards or `"none"`; `"auto"` takes them for splines,
-            couplings, noise-free inner nodes and discrete leaves.
-        steps: how many gradient steps.
+        iterations: largest number of iterations of EM (default 300). Raise it if the history says
+            that EM has not converged.
+        tolerance: EM stops when an iteration gains less than this per row, in nats (default 1e-5).
+        restarts: number of runs of EM to choose from; None (default) means 1, or 3 for mixtures.
+        finish: `"gradient"` steps afterwards or `"none"`; `"auto"` (default) takes them for
+            splines, couplings, noise-free inner nodes and discrete leaves.
+        steps: number of gradient steps (default 500).
         shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
-            mixed roots to their average; 0 is maximum likelihood.
+            mixed roots to their average. 0 (default) is maximum likelihood; raise it for few rows.
         negligible: EM skips components whose probability given a row is below this, and evaluates
-            all of them every fifth iteration, which is much faster with many components.
+            all of them every fifth iteration. 0 (default) skips none; 1e-3 or so is much faster
+            with many components.
         validation: what chooses between runs, iterations and steps: a share of the cells,
-            which are held out, or a table of other rows.
-        seed: of starts, held-out cells and batches.
-        progress: whether to print the likelihood of every run.
+            which are held out, or a table of other rows. 0 (default) takes the likelihood of the
+            fitted rows, which overfits with many components.
+        seed: of starts, held-out cells and batches (default 0).
+        progress: whether to print the likelihood of every run (default False).
 
     Raises:
         ValueError: for invalid values.

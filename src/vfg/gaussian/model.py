@@ -78,17 +78,18 @@ class GaussianVFG(nn.Module):
 
     Args:
         graph: the nodes and edges, or a learned graph; identity edges are not learned.
-        components: of the mixture.
-        leaf: the maps g of real columns: `"affine"`, `"spline"` (a monotone spline per column),
-            `vfg.Spline(...)`, or a `vfg.Coupling` for whole sections.
-        likelihood: `"gaussian"` (real numbers), `"bernoulli"`, `vfg.Categorical(...)`, or a
-            mapping from leaves to those, with `"*"` for all others. Noises are always learned.
-        mixture: what components differ in: `"root"` (means and covariances of the roots) or
-            `"loadings"` (loadings, offsets and noises of the leaves).
-        inner_noise: whether latent nodes below the roots have noise of their own.
-        noise_floor: lower bound of standard deviations, relative to a column's own. At the default,
-            cells of exact linear relations are filled up to 1e-6 standard deviations.
-        seed: of the initial parameters.
+        components: number of components of the mixture (default 1: none). More suit clusters.
+        leaf: the maps g of real columns: `"affine"` (default), `"spline"` (a monotone spline per
+            column, for skewed columns), `vfg.Spline(...)`, or a `vfg.Coupling` for whole sections.
+        likelihood: `"gaussian"` (real numbers, default), `"bernoulli"`, `vfg.Categorical(...)`, or
+            a mapping from leaves to those, with `"*"` for all others. Noises are always learned.
+        mixture: what components differ in: `"root"` (means and covariances of the roots, default)
+            or `"loadings"` (loadings, offsets and noises of the leaves).
+        inner_noise: whether latent nodes below the roots have noise of their own (default True).
+        noise_floor: lower bound of standard deviations, relative to that of the column. At the
+            default, 5e-5, cells of exact linear relations are filled up to 1e-6 standard
+            deviations. Raise it if a likelihood grows without bound.
+        seed: of the initial parameters (default 0).
 
     Raises:
         ValueError: if a choice is not known, or a leaf cannot have the likelihood.

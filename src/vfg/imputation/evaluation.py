@@ -40,7 +40,7 @@ class ColumnScore:
         baseline: root mean squared error of filling in the mean.
         coverage: share of hidden cells within their intervals; NaN for categories.
         width: mean width of the intervals in standard deviations; NaN for categories.
-        accuracy: share of categories recovered; NaN for numbers.
+        accuracy: share of categories that are right; NaN for numbers.
     """
 
     column: Label
@@ -60,6 +60,12 @@ class Evaluation:
     Attributes:
         level: of the intervals.
         columns: scores by column, in the order of the table.
+
+    Example:
+        >>> score = ColumnScore("age", 10, 0.5, 0.4, 1.0, 0.9, 1.6, float("nan"))
+        >>> report = Evaluation(0.9, (score,))
+        >>> report.rmse, report.baseline, report.coverage
+        (0.5, 1.0, 0.9)
     """
 
     level: float

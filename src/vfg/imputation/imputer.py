@@ -150,72 +150,82 @@ ROWS_OF_A_PART = 2**18
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fills the missing values of tables with a variational flow graphical model.
 
-    Every column is a leaf under one root, or of the graph that is given. An exact linear-Gaussian
-    model is fitted first. Nonlinear members start as copies of it; their invertible neural edges
-    are trained to fill hidden cells. Exact models whose root is a mixture help with
-    clusters, jumps and discrete columns; mixtures with a component at every row predict from
-    similar rows. Their predictions are stacked with weights fitted to held-out cells. Training
-    uses observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
+    Every column is a leaf under one root, or of the graph that is given. Five kinds of models
+    predict missing cells: an exact linear-Gaussian model; nonlinear members, which start as copies
+    of it and whose invertible neural edges are trained to fill hidden cells; exact mixtures, for
+    clusters and jumps; row mixtures with a component at every row, which predict from similar rows;
+    and trees. Their predictions are averaged with weights fitted to held-out cells. Fitting uses
+    observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
     more than 3,000 columns get the linear model alone.
 
     Observed cells come back bit for bit, and rows do not influence each other. A row without
     observed cells is filled with unconditional means. Filled numbers stay within the
-    observed range; in rows unlike the fitted ones they may leave it, by its width at most, where
-    the column follows the linear model at that end. Categories that were not seen in fitting are
-    kept and are not used as evidence. Evidence beyond ten standard deviations counts as ten.
+    observed range, except in rows unlike the fitted ones, where the column follows the linear model
+    at that end, and in cells that follow exactly from others. Categories that were not seen in
+    fitting are kept and are not used as evidence.
 
-    A size that is None is chosen from the shape of the table.
+    All parameters have defaults that suit most tables. Sizes that are None are chosen from the
+    shape of the table and `effort`.
 
     Args:
-        graph: a known graph whose leaves name the columns, or what `vfg.learn_graph` returned; None
-            puts one root over all columns.
-        schema: kinds of columns by name, such as `{"age": "integer"}`; the others are inferred.
-        bounds: lowest and highest value that filled cells of columns may have, by name; None for
-            the lowest or highest that is observed.
+        graph: a known graph whose leaves name the columns, or what `vfg.learn_graph` returned;
+            None (default) puts one root over all columns. Give one if columns belong in groups.
+        schema: kinds of columns by name, such as `{"age": "integer"}`; None (default) infers all.
+            Give those that are inferred wrongly; `schema_` shows the inferred kinds.
+        bounds: lowest and highest value that filled cells of columns may have, by name, such as
+            `{"age": (0, None)}`; None stands for the lowest or highest that is observed.
         constraints: texts such as "0 <= age <= 120", "a + b == total" or "start <= end", linear in
-            columns of numbers or dates, which all filled cells, draws and intervals satisfy. Write
-            names that are no single words in backticks, columns of arrays as x0, x1 and so on, and
-            dates in quotes; differences of dates are in days. Rows whose observed cells contradict
-            a constraint are refused.
+            columns of numbers or dates, which all filled cells, draws and intervals satisfy; None
+            (default) for none. Write names that are no single words in backticks, columns of arrays
+            as x0, x1 and so on, and dates in quotes; differences of dates are in days. Rows whose
+            observed cells contradict a constraint are refused.
         discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
-            and those with few different values, whose draws are such values, are recognised. Up to
-            ten whole values are filled with whole numbers in frames; in arrays with one of them
-            where that is as good in squared error, else with means.
-        bend: whether nonlinear parts are fitted; without them fitting takes seconds.
-        effort: "fast", "balanced" or "best": how many parts are fitted, and how long nonlinear
-            members are trained; "balanced" trains none where held-out cells predict little gain.
-            "best" takes two to three times as long as "balanced". Counts and steps that are given
-            take precedence.
-        members: how many nonlinear models are averaged.
-        mixtures: how many exact mixtures of linear models are averaged with them.
-        neighbours: how many mixtures with a component at every row are averaged with them. They
-            keep rows of the table in the model; 0 keeps none.
-        trees: how many trees predict every column from the others, at most, in a second stage; 0
-            for none. Tables of numbers alone have none at effort "fast".
-        width: of the root.
-        flow: the couplings on the edges.
-        steps: of training.
-        budget: seconds that fitting may take at most; None for no limit. With less time there are
-            fewer and smaller parts, down to the linear model alone.
-        n_jobs: how many threads fitting uses, each for another part; None for as many as torch has.
-        missing_values: what marks missing values besides NaN, None, NaT and NA.
+            and those with at most ten different values are recognised as few valued (default True).
+            Draws of few-valued columns are such values. Switch it off if a column has few values by
+            chance.
+        bend: whether nonlinear models are fitted (default True). False fits the linear model alone,
+            which takes seconds; use it if relations are linear or time is short.
+        effort: "fast", "balanced" (default) or "best": how many models are fitted, and how long
+            nonlinear members are trained; "balanced" trains none where held-out cells predict
+            little gain. "best" takes two to three times as long as "balanced". Counts and steps
+            that are given take precedence.
+        members: number of nonlinear members; None chooses it.
+        mixtures: number of exact mixtures; None chooses it. With 0 the model keeps no sorted values
+            of columns.
+        neighbours: number of row mixtures; None chooses it. They keep rows of the table in the
+            model and its files; set 0 if the rows are confidential.
+        trees: number of trees that predict every column, at most, in a second stage; None chooses
+            it. Trees keep single values of the table; 0 fits none. Tables of numbers alone have
+            none at effort "fast".
+        width: of the root; None chooses it from the number of columns.
+        flow: the couplings on the edges of members; None chooses them.
+        steps: training steps of members; None chooses them. More steps, such as 1,000, may help
+            where columns are smooth functions of each other.
+        budget: seconds that fitting may take at most; None (default) for no limit. With less time
+            there are fewer and smaller models, down to the linear model alone.
+        n_jobs: number of threads of fitting, each for another model; None (default) for as many as
+            torch has.
+        missing_values: what marks missing values besides NaN (default), None, NaT and NA, such as
+            -999.
         missingness: what is assumed about why cells are missing. "ignorable": it does not depend on
             their own values. "self": the log-odds of a number to be missing are linear in its
-            value. "auto": "self" if the pattern of missing cells is strong evidence for it, and
-            other columns do not explain it better. Then missing cells of tables that are filled
-            are assumed to be missing in the same way; `describe_missingness` says what was found.
-        estimate: "mean", which is best in squared error, or "median", best in absolute error, of
-            columns with order; categories are the most probable ones. Medians take draws.
-        add_indicator: append a column that marks missing values, for every column that had some in
-            `fit`.
-        keep_empty_features: keep columns without any observed cell in `fit`, filled with 0 if they
-            hold numbers; without it they are dropped.
-        warm_start: whether another `fit` continues from the last one, with the same columns.
-        device: where to train and to answer; None takes the GPU if there is one.
-        checkpoint: folder that keeps the training of nonlinear members, so that fitting the same
-            table with the same settings again continues after a crash; None keeps none.
-        random_state: seed, or generator that gives one.
-        verbose: whether to show a progress bar.
+            value. "auto" (default): "self" if the pattern of missing cells is strong evidence for
+            it, and other columns do not explain it better. Cells of later tables are assumed to be
+            missing in the same way; `describe_missingness` says what was found.
+        estimate: "mean" (default), which is best in squared error, or "median", best in absolute
+            error, of columns with order; categories are the most probable ones. Medians need draws
+            and take longer.
+        add_indicator: whether to append a column that marks missing values, for every column that
+            had some in `fit` (default False).
+        keep_empty_features: whether to keep columns without any observed cell in `fit`, filled with
+            0 if they hold numbers (default False: they are dropped).
+        warm_start: whether another `fit` continues from the last one, with the same columns
+            (default False).
+        device: where to train and to answer; None (default) takes the GPU if there is one.
+        checkpoint: folder that keeps the training of members, so that fitting the same table with
+            the same settings again continues after a crash; None (default) keeps none.
+        random_state: seed, or generator that gives one. Give a number for the same result again.
+        verbose: whether to show a progress bar (default False).
 
     Attributes:
         model_: the fitted `TableModel`; `vfg.save` writes it to a file.
@@ -396,10 +406,19 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fill the missing values of a table; the model is not refitted.
 
         Args:
-            X: a table with the columns that were fitted.
+            X: a table with the columns that were fitted, in the same order.
 
         Returns:
             A table of the same kind and dtypes, with the missing values filled.
+
+        Raises:
+            ValueError: for other columns, infinite cells, or rows that contradict a constraint.
+
+        Example:
+            >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9]])
+            >>> imputer = VFGImputer(bend=False, random_state=0).fit(table)
+            >>> bool(4.0 < imputer.transform([[3.0, np.nan]])[0, 1] < 8.0)
+            True
         """
         check_is_fitted(self)
         table = self._table(X, reset=False)
@@ -416,10 +435,11 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table with the columns that were fitted.
-            n: how many times.
-            proper: whether parameters are drawn; without it, all draws are from the fitted model,
-                as those of `infer` and of intervals.
-            random_state: seed of the draws.
+            n: number of tables (default 5). Take 20 or more for pooled estimates.
+            proper: whether parameters are drawn (default True). Without it, all draws are from the
+                fitted model, as those of `infer` and of intervals, and pooled intervals are too
+                narrow.
+            random_state: seed of the draws (default 0).
 
         Returns:
             `(n, rows, columns)` for arrays, else a list of n tables of the kind of X. The first
@@ -427,6 +447,11 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             ValueError: for a number of draws that is not positive.
+
+        Example:
+            >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
+            >>> VFGImputer(bend=False, random_state=0).fit(table).sample(table, 3).shape
+            (3, 5, 2)
         """
         check_is_fitted(self)
         check_count("n", n)
@@ -447,14 +472,21 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table with the columns that were fitted.
-            level: how often an interval covers the truth.
-            random_state: seed of the draws behind it.
+            level: the share of intervals that should cover the truth (default 0.9).
+            random_state: seed of the draws (default 0).
 
         Returns:
             The lower and the upper ends, two tables of the kind of X.
 
         Raises:
             ValueError: for a level that is not between 0 and 1.
+
+        Example:
+            >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
+            >>> imputer = VFGImputer(bend=False, random_state=0).fit(table)
+            >>> low, high = imputer.predict_interval(table)
+            >>> bool(low[2, 1] < imputer.transform(table)[2, 1] < high[2, 1])
+            True
         """
         check_is_fitted(self)
         check_share("level", level)
@@ -472,8 +504,16 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             X: a table with the columns that were fitted.
             row: position of the row.
             column: label of the column, or its position in a table without labels.
-            evaluations: about how often the model may be asked.
-            random_state: seed of the orders in which cells are made known.
+            evaluations: about how many predictions an ensemble may compute (default 512); more
+                make contributions more exact. The linear model has a closed form.
+            random_state: seed of the orders in which cells are revealed (default 0).
+
+        Returns:
+            Contributions of the observed cells, similar rows and a sentence.
+
+        Raises:
+            ValueError: for a column that is not filled.
+            IndexError: for a row that does not exist.
 
         Example:
             >>> import numpy as np
@@ -498,20 +538,21 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         n: int = 20,
         random_state: Any = 0,
     ) -> Sensitivity:
-        """How results move when missing numbers differ from what is filled in.
+        """How results change if missing numbers differ from what is filled in.
 
         Data cannot prove why cells are missing. This shifts all missing numbers by `delta` standard
         deviations of their columns and recomputes the results. Shifted cells stay within the bounds
-        of their columns. `vfg.plots.sensitivity` draws it.
+        of their columns. `vfg.plots.sensitivity` draws the result.
 
         Args:
             X: a table with the columns that were fitted.
-            delta: the shifts.
-            statistic: from a filled table to an estimate and its variance or covariance; it is
-                computed from n draws per shift and pooled by `vfg.pool`.
-            level: of intervals.
-            n: draws for the statistic.
-            random_state: seed of the draws.
+            delta: the shifts (default -1, -0.5, 0, 0.5 and 1).
+            statistic: a function from a filled table to an estimate and its variance or covariance;
+                it is computed from n draws per shift and pooled by `vfg.pool`. None (default) for
+                none.
+            level: of intervals (default 0.9).
+            n: draws for the statistic (default 20).
+            random_state: seed of the draws (default 0).
 
         Returns:
             Means of filled cells, of their intervals and of whole columns by shift, and the pooled
@@ -544,7 +585,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def describe_missingness(self) -> str:
         """A sentence about why cells of the fitted table are missing.
 
-        It says what `missingness=` found or was told; see `vfg.TableModel.describe_missingness`.
+        It says what `missingness=` found or assumed; see `vfg.TableModel.describe_missingness`.
+
+        Returns:
+            The sentence.
 
         Example:
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
@@ -555,10 +599,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.describe_missingness()
 
     def score_samples(self, X: Any) -> Array:
-        """log p of the observed cells of every row, `(rows,)`; see `vfg.TableModel.log_prob`.
+        """log p of the observed cells of every row; see `vfg.TableModel.log_prob`.
 
         Args:
             X: a table with the columns that were fitted.
+
+        Returns:
+            An array `(rows,)`.
         """
         check_is_fitted(self)
         return self.model_.log_prob(self._table(X, reset=False))
@@ -574,6 +621,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: a table with the columns that were fitted.
             y: ignored.
+
+        Returns:
+            The score; NaN if no cell can be hidden.
         """
         check_is_fitted(self)
         table = self._table(X, reset=False)
@@ -592,6 +642,16 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns:
             For every such column a frame of pandas with a column per category and the rows of X.
+
+        Raises:
+            AttributeError: for a fitted table without such columns.
+
+        Example:
+            >>> table = {"x": [1.0, 2.0, 3.0, 4.0] * 5, "c": ["a", "a", "b", "b"] * 5}
+            >>> imputer = VFGImputer(bend=False, random_state=0).fit(table)
+            >>> chances = imputer.predict_proba({"x": [1.0], "c": [None]})["c"]
+            >>> bool(chances.loc[0, "a"] > chances.loc[0, "b"])
+            True
         """
         table = self._table(X, reset=False)
         with needs("table"):
@@ -609,18 +669,17 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
 
         A set has the categories with a probability of at least $t$, and the most probable one.
-        Every column has a $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
+        Every column has a threshold $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
         probabilities of the true categories at held-out cells, with the correction of
-        split-conformal prediction for their number; columns with few of them borrow from others. So
-        sets hold the share $L$ of all cells, more often where a cell is easy and less often where
-        it is hard, and are small. The
-        set of a column with two categories is one of them or both. Where the most probable one
-        is right more often than $L$, all sets have one category. A model without held-out
+        split-conformal prediction for their number. Columns with few held-out cells also use those
+        of other columns. Sets hold the true category of the share $L$ of all cells: more often
+        where a cell is easy to predict, less often where it is hard. Where the most probable
+        category is right more often than $L$, all sets have one category. A model without held-out
         cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
 
         Args:
             X: a table with the columns that were fitted.
-            level: how often a set holds the truth.
+            level: the share of sets that should hold the true category (default 0.9).
 
         Returns:
             For every column of categories a frame of pandas with a column per category and the rows
@@ -638,10 +697,13 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sets
 
     def embed(self, X: Any) -> Array:
-        """The latent states of the root, `(rows, width)`.
+        """The latent states of the root, of the first member or of the linear model.
 
         Args:
             X: a table with the columns that were fitted.
+
+        Returns:
+            An array `(rows, width)`.
         """
         check_is_fitted(self)
         return self.model_.embed(self._table(X, reset=False))
@@ -663,16 +725,23 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table with the columns that were fitted.
-            share: of the known cells to hide.
-            level: of the intervals whose coverage is measured.
-            random_state: decides which cells.
-            refit: whether to fit a second model; None does so if rows of X were fitted.
+            share: of the known cells to hide (default 0.1).
+            level: of the intervals whose coverage is measured (default 0.9).
+            random_state: seed of the choice of cells (default 0).
+            refit: whether to fit a second model; None (default) does so if rows of X were fitted.
 
         Returns:
             Errors and coverage by column and overall.
 
         Raises:
             ValueError: for `refit=False` and rows that were fitted.
+
+        Example:
+            >>> X = np.random.default_rng(0).normal(size=(100, 1)) * [[1.0, 2.0, 3.0]]
+            >>> X += 0.1 * np.random.default_rng(1).normal(size=X.shape)
+            >>> report = VFGImputer(bend=False, random_state=0).fit(X).evaluate(X)
+            >>> bool(report.rmse < 0.3 * report.baseline)
+            True
         """
         check_is_fitted(self)
         check_share("level", level)

@@ -59,8 +59,8 @@ a chance of 0.2 to keep to the constraints 3 % find none, and are moved to the n
 NUMBERS_AT_ONCE = 2**23
 """Numbers of such draws that are drawn together, which bounds memory."""
 NEVER_OBSERVED = (
-    "are not filled: no cell was observed in fitting, so nothing tells what it holds; `fill` keeps "
-    "it as it is, and `transform` drops it unless keep_empty_features=True"
+    "are not filled: no cell was observed in fitting; `fill` keeps such columns as they are, and "
+    "`transform` drops them unless keep_empty_features=True"
 )
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
@@ -178,9 +178,10 @@ class MissingCells:
                 reasons.setdefault(reason, []).append(label)
                 known.append(label)
         for reason, labels in reasons.items():
+            columns, them = ("column", "it") if len(labels) == 1 else ("columns", "them")
             warnings.warn(
-                f"missing values of column {quote(labels)} {reason}; leave it out to avoid this "
-                "warning",
+                f"missing values of {columns} {quote(labels)} {reason}; leave {them} out to avoid "
+                "this warning",
                 stacklevel=4,
             )
 

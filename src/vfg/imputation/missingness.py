@@ -301,7 +301,7 @@ class _Fit:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How results move when missing cells differ from what is filled in.
+    """How results change if missing cells differ from what is filled in.
 
     Attributes:
         delta: shifts of the missing cells, in standard deviations of their columns.

@@ -121,12 +121,12 @@ def is_number(value: Any, kind: type) -> bool:
 class ImputerSettings:
     """How a `vfg.TableModel` is fitted; None leaves a choice to the table.
 
-    The parameters of `vfg.sklearn.VFGImputer` that decide the model, described there; its
-    `verbose` is `progress` here.
+    They are the parameters of `vfg.sklearn.VFGImputer` that decide the model and are described
+    there, but for two that have other names here.
 
     Args:
-        progress: whether to show a progress bar.
-        seed: of everything drawn.
+        progress: whether to show a progress bar (default False), `verbose` of `VFGImputer`.
+        seed: of everything drawn (default 0), `random_state` of `VFGImputer`.
 
     Raises:
         TypeError: for a graph, flow, schema or bounds of another type.

@@ -67,9 +67,9 @@ def answering_device(device: str | torch.device | None) -> torch.device:
 class TableModel(EncodedEnsemble):
     """A model of a table with columns of any kind: what `vfg fit` writes and `VFGImputer` wraps.
 
-    Every column is encoded as one to eight standardised numbers, a leaf of the graph. An exact
-    linear-Gaussian model, nonlinear members that start there, exact mixtures and mixtures with a
-    component at every row answer together; see `vfg.sklearn.VFGImputer`. `vfg.fit(model, table)`
+    Every column is encoded as one to eight standardised numbers, a leaf of the graph. Answers are
+    weighted means of an exact linear-Gaussian model, nonlinear members that start there, exact
+    mixtures, row mixtures and trees; see `vfg.sklearn.VFGImputer`. `vfg.fit(model, table)`
     fits it in place; `vfg.save` and `vfg.load` write and read it. Arrays that it returns are on the
     CPU, wherever it computes, in the units, categories and dtypes of the table that was fitted.
 
@@ -129,9 +129,10 @@ class TableModel(EncodedEnsemble):
 
         Args:
             table: a frame, an array, nested sequences, columns by name, or a list of rows by name.
-            settings: how; None for those that the model was made with.
-            observed: which cells may be used; as for `infer`.
-            sample_weight: how often every row counts; see `VFGImputer.fit`.
+            settings: how; None (default) for those that the model was made with.
+            observed: which cells may be used, as for `infer`; None (default) for all.
+            sample_weight: how often every row counts; None (default) for once. See
+                `VFGImputer.fit`.
             options: fields of `ImputerSettings` that differ from `settings`.
 
         Returns:
@@ -140,6 +141,12 @@ class TableModel(EncodedEnsemble):
         Raises:
             ValueError: for infinite cells, no rows or columns, or invalid settings.
             TypeError: for cells of unknown kinds.
+
+        Example:
+            >>> model = TableModel(bend=False)
+            >>> history = model.fit([[1.0, 2.0], [2.0, 4.1], [3.0, None], [4.0, 7.9]])
+            >>> list(model.variables)
+            ['0', '1']
         """
         start = self.settings if settings is None else settings
         chosen = with_options(start, options, ImputerSettings, "a TableModel")
@@ -270,11 +277,12 @@ class TableModel(EncodedEnsemble):
             targets: columns, leaves or latent nodes by name; None means all columns.
             observed: which cells may be used: a boolean mask of the table's shape, or truth values
                 by column, where columns that are not named may not be used.
-            seed: of the draws.
-            row_ids: distinct integers from 0 on that draws depend on; None means the position.
+            seed: of the draws (default 0).
+            row_ids: distinct integers from 0 on that draws depend on; None (default) means the
+                position. Give them if a table is divided into parts.
             padded: whether rows are computed in padded tiles, so that a row has the same bits in
                 every batch. False is faster for a few rows; numbers are the same up to rounding.
-                None pads tables, and more than 32 rows by name.
+                None (default) pads tables, and more than 32 rows by name.
             do: values by column that an intervention sets; see `VFG.infer`.
             dag: (cause, effect) pairs of columns, or a `LearnedGraph`; None for the one that the
                 model was fitted with.
@@ -285,6 +293,13 @@ class TableModel(EncodedEnsemble):
 
         Raises:
             ValueError: for unknown names, categories or values, or a model that is not fitted.
+
+        Example:
+            >>> model = TableModel(bend=False)
+            >>> history = model.fit({"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "x", "y", "y"]})
+            >>> answer = model.infer([{"a": 1.0}, {"a": 4.0}], targets=["b"])
+            >>> answer.mean["b"].tolist(), answer.probabilities["b"].shape
+            (['x', 'y'], (2, 2))
         """
         if is_intervention(do, dag):
             return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
@@ -354,8 +369,8 @@ class TableModel(EncodedEnsemble):
         """New rows from the model.
 
         Args:
-            n: how many.
-            seed: of the draws.
+            n: number of rows.
+            seed: of the draws (default 0).
 
         Returns:
             A frame of the library and dtypes that were fitted; of pandas if only the columns have
@@ -369,20 +384,26 @@ class TableModel(EncodedEnsemble):
         return self.rows_of(rows.samples(1), 0)
 
     def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
-        """A copy of a table whose missing cells are filled with the model's means.
+        """A copy of a table whose missing cells are filled with expected values.
 
         Observed cells come back bit for bit. Missing cells of columns without any observed cell in
         fitting stay missing. Other columns of a frame are not changed.
 
         Args:
             table: with the columns that were fitted; of a frame in any order.
-            row_ids: distinct integers from 0 on; None means the position.
+            row_ids: distinct integers from 0 on; None (default) means the position.
 
         Returns:
             A table of the same kind and dtypes.
 
         Raises:
             ValueError: for a table without the columns of the model.
+
+        Example:
+            >>> model = TableModel(bend=False)
+            >>> history = model.fit([[1.0, 2.0], [2.0, 4.0], [3.0, 6.1], [4.0, 7.9]])
+            >>> bool(4.0 < model.fill([[3.0, float("nan")]])[0, 1] < 8.0)
+            True
         """
         cells = MissingCells(self, self.view(table), row_ids=row_ids)
         return cells.fill(cells.means())
@@ -401,8 +422,8 @@ class TableModel(EncodedEnsemble):
             table: with the columns that were fitted.
             row: position of the row.
             column: whose cell to explain; an observed one is explained as if it were missing.
-            evaluations: about how often the model may be asked.
-            seed: of the orders.
+            evaluations: about how many predictions an ensemble may compute (default 512).
+            seed: of the orders (default 0).
 
         Returns:
             Contributions by column, the most similar training rows where the model keeps rows, and

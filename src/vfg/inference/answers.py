@@ -122,8 +122,17 @@ class Answer(ABC):
 
     Values are in the units of the data: tensors from `vfg.VFG` and `vfg.GaussianVFG`, arrays with
     the units and categories of the table from `vfg.TableModel`. Observed values come back as they
-    were given, with deviation 0. Draws are made on request, so take them before the model is
-    trained any further.
+    were given, with standard deviation 0. Draws are made on request, so take them before the model
+    is trained any further.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=1), aggregation="mean")
+        >>> answer = model.infer({"a": [1.0, 2.0]}, targets=["b"])
+        >>> answer.rows, answer.targets, answer.mean["b"].flatten().tolist()
+        (2, ('b',), [1.0, 2.0])
+        >>> answer.samples(100)["b"].shape
+        torch.Size([100, 2, 1])
     """
 
     @property
@@ -216,6 +225,9 @@ class Answer(ABC):
 
         Args:
             q: a level or several, strictly between 0 and 1.
+
+        Returns:
+            By target the quantiles; NaN for categories.
 
         Example:
             >>> import vfg

@@ -190,7 +190,7 @@ class Tile:
         return Moments(shifts, variances, result)
 
     def expected(self) -> Tensor:
-        """Expected data, `(rows, columns)`; the probability of 1, or the likeliest code."""
+        """Expected data, `(rows, columns)`; the probability of 1, or the most probable code."""
         parts = self.model.leaf_means(self.belief.backward)
         for block, chances in self.moments.chances.items():
             is_code = isinstance(self.model.likelihood_at(block), CategoricalLikelihood)

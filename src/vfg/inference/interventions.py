@@ -525,8 +525,8 @@ class _World:
             listed = ", ".join(f"{cause} -> {effect}" for cause, effect in open_edges)
             warnings.warn(
                 f"the table does not tell the direction of these edges, taken as {listed}; "
-                "the answer holds if they are so: state directions by tiers or required edges when "
-                "the graph is learned, or as a list of edges",
+                "the answer is right only if these directions are: state them by tiers or required "
+                "edges when the graph is learned, or pass a list of edges as dag=",
                 stacklevel=4,
             )
 

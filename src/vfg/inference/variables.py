@@ -307,7 +307,7 @@ class Marginal:
 
     Args:
         variable: which one.
-        value: the best guess: the mean, or the likeliest category; None if nothing is known.
+        value: the mean, or the most probable category; None if nothing is known.
         given: whether it is evidence.
         mean: the expected value on the variable's axis; NaN for choices.
         std: the standard deviation; 0 if given, NaN for choices.
@@ -336,7 +336,7 @@ class Marginal:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Probabilities of the categories by name, the likeliest first; empty for numbers."""
+        """Probabilities of the categories by name, the most probable first; empty for numbers."""
         named = zip(map(str, self.variable.categories), self.probabilities.tolist(), strict=False)
         return dict(sorted(named, key=lambda pair: -pair[1]))
 

@@ -215,7 +215,7 @@ def load(path: FilePath, device: Device | None = None) -> Any:
 
     Args:
         path: the file, or its URL.
-        device: where to put the model; None means the CPU, wherever it was saved from.
+        device: where to put the model; None (default) means the CPU, wherever it was saved from.
 
     Returns:
         The model, of the class and dtype that it was saved with, in evaluation mode.

@@ -43,6 +43,14 @@ class Bound:
     """The bound per row, in named parts: means over draws.
 
     `total` is Σ reconstruction + Σ prior − Σ posterior.
+
+    Example:
+        >>> import torch, vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2), states="sampled")
+        >>> bound = model.bound(torch.zeros(3, 2))
+        >>> parts = bound.reconstruction.sum() - bound.kl.sum()
+        >>> torch.allclose(bound.total, parts)
+        True
     """
 
     reconstruction: Terms

@@ -73,6 +73,12 @@ class Surrogate:
     """The surrogate objective per row, in named parts.
 
     `total` is Σ reconstruction − β (Σ kl + Σ edge − root + constants).
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> list(model.surrogate(torch.zeros(3, 2)).reconstruction)
+        ['a', 'b']
     """
 
     reconstruction: Terms

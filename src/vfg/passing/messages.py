@@ -366,6 +366,13 @@ class States(dict[str, Tensor]):
         precision: Λ of nodes that aggregate by `precision`, `(rows, width)`, or by `gaussian`,
             `(rows, width, width)`; at roots it includes the prior.
         top: the names of the roots.
+
+    Example:
+        >>> import vfg
+        >>> model = vfg.VFG(vfg.Graph.star({"a": 1, "b": 1}, width=2))
+        >>> states = model.encode([[1.0, float("nan")]])
+        >>> states["root"].shape, states.observed["b"].tolist(), states.top
+        (torch.Size([1, 2]), [[False]], ('root',))
     """
 
     def __init__(

@@ -161,7 +161,7 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
     Args:
         graph: to draw.
         ax: where; None makes a figure that fits the graph.
-        observed: nodes to show as given; the other leaves are then shown as asked for. None makes
+        observed: nodes to show as evidence; the other leaves are then shown as targets. None makes
             no difference between them.
 
     Returns:

@@ -176,9 +176,9 @@ def _score_row(score: ColumnScore, top: float) -> tuple[str, ...]:
 def confidence(model: Model, table: Any, missing: Any) -> Any:
     """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
 
-    Of categories it is the probability of the likeliest one, of numbers and dates how much shorter
-    the 90 % interval is than without evidence, as a share. The table has the model's columns in
-    their order.
+    Of categories it is the probability of the most probable one, of numbers and dates how much
+    shorter the 90 % interval is than without evidence, as a share. The table has the model's
+    columns in their order.
     """
     names: list[Name] = list(model.variables)
     answer, before = model.infer(table, targets=names), model.infer([{}], targets=names)

@@ -50,18 +50,22 @@ class Sampled(StatesSpec):
 
     Args:
         amortised: width of a small network per node that moves the centre and the scales of q as
-            a function of the messages; 0 for none, so that the scales are the same for all rows.
-        ladder: draw from the roots down: messages go up without noise, and q of a node that is no
-            root combines them with what the parents' draws expect. Siblings are then as
-            dependent as their parents make them. Otherwise draws go up from node to node.
-        dropout: rate at which hidden units of the networks are dropped in training mode.
-        image: rows and columns, if all nodes are images; for `residual` above 0.
-        residual: with 0 the networks are fully connected; else gated residual layers of
+            a function of the messages. 0 (default) for none, so that the scales are the same for
+            all rows; 64 or so makes the bound tighter.
+        ladder: whether to draw from the roots down (default False): messages go up without noise,
+            and q of a node that is no root combines them with the prediction from the draws of its
+            parents, so that siblings depend on each other through their parents. This makes bounds
+            of trees tighter. Otherwise draws go up from node to node.
+        dropout: rate at which hidden units of the networks are dropped in training mode (default
+            0).
+        image: rows and columns, if all nodes are images; for `residual` above 0 (default None).
+        residual: with 0 (default) the networks are fully connected; else gated residual layers of
             convolutions at each of two scales, with `amortised` channels; see `flows.ImageNetwork`.
-        children: whether the networks see the children's states beside the messages; False suits
-            messages that encode, such as those of `vfg.Bottleneck`.
-        blocks: coupling layers that transform the draws of q as a function of the messages, so
-            that q is not only a Normal; their networks have width `amortised`.
+        children: whether the networks see the children's states beside the messages (default True);
+            False suits messages that encode, such as those of `vfg.Bottleneck`.
+        blocks: number of coupling layers that transform the draws of q as a function of the
+            messages, so that q is not only a Normal (default 0); their networks have width
+            `amortised`.
 
     Raises:
         ValueError: if `amortised` or `blocks` is negative, the image has odd sides, or there are

@@ -32,10 +32,12 @@ class Limits:
     """What one request may ask, and how many are served at a time.
 
     Args:
-        rows: of one request.
-        bytes: of the body of a request.
-        requests: that are answered at a time; others get the status 503.
-        seconds: that an answer may take, and that a client may take to send its request.
+        rows: largest number of rows of a request (default 10,000).
+        bytes: largest size of the body of a request (default 16 MiB).
+        requests: largest number of requests that are answered at a time (default 128); others get
+            the status 503.
+        seconds: that an answer may take, and that a client may take to send its request (default
+            60).
     """
 
     rows: int = 10_000
@@ -361,10 +363,11 @@ def make_server(
 
     Args:
         model: a fitted model of any kind, or an imputer.
-        host: the address to listen at. Any but this machine's own needs a token.
-        port: 0 means any that is free; see `server_port`.
-        token: that requests have to send; None means none.
-        limits: of requests.
+        host: the address to listen at (default 127.0.0.1). Any but this machine's own needs a
+            token.
+        port: 0 (default) means any that is free; see `server_port`.
+        token: that requests have to send; None (default) means none.
+        limits: of requests; None (default) means those of `Limits()`.
 
     Raises:
         ValueError: for an address of other machines without a token, or an empty one.

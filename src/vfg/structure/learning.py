@@ -115,16 +115,18 @@ def learn_graph(
 
     Args:
         table: a frame, an array, columns by name, or rows by name.
-        kind: `"dag"` or `"tree"`.
-        required: (cause, effect) pairs that the DAG must have.
-        forbidden: (cause, effect) pairs that it must not have.
-        tiers: groups of columns; later ones cause nothing in earlier ones. Columns that are not
-            named may be anywhere.
-        nonlinear: whether splines are tried; without, learning is faster.
-        bootstraps: samples of rows from which every edge gets a confidence; 0 for none.
+        kind: `"dag"` (default), or `"tree"` for latent nodes over groups of columns.
+        required: (cause, effect) pairs that the DAG must have (default none).
+        forbidden: (cause, effect) pairs that it must not have (default none).
+        tiers: groups of columns; later ones cause nothing in earlier ones (default none). Columns
+            that are not named may be anywhere.
+        nonlinear: whether splines are tried (default True). False is faster and needs fewer rows if
+            relations are linear.
+        bootstraps: number of samples of rows from which every edge gets a confidence; 0 (default)
+            for none, 20 to 100 for confidences. Each takes as long as the graph itself.
         schema: kinds of columns by name, such as `{"code": "categorical"}`; others are inferred.
-        seed: of draws, starts and samples.
-        verbose: whether to show a progress bar.
+        seed: of draws, starts and samples (default 0).
+        verbose: whether to show a progress bar (default False).
 
     Returns:
         The edges with their directions as far as they are known, scores and confidences, and a

@@ -21,16 +21,18 @@ class Masking:
     the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
 
     Args:
-        rate: share of steps that use Algorithm 2; the others use Algorithm 1.
-        keep: range of the share of sections that a row keeps.
-        visible: weight of the kept sections in the likelihood of a masked step.
-        conditional: with sampled states. At 0 a masked step maximises the bound of the kept
-            sections, from which q learns to be narrow. Above 0 it maximises the bound of all
+        rate: share of steps that use Algorithm 2 (default 0.5); the others use Algorithm 1. Use 1
+            if the model is only asked about missing cells.
+        keep: range of the share of sections that a row keeps (default 0.3 to 1). Choose it like the
+            shares of observed sections in later questions.
+        visible: weight of the kept sections in the likelihood of a masked step (default 0.2).
+        conditional: with sampled states (default 0). At 0 a masked step maximises the bound of the
+            kept sections, from which q learns to be narrow. Above 0 it maximises the bound of all
             sections and, with this weight, the bound of the hidden sections given the kept ones,
-            so that draws of q given a part of a row cover what the rest may be.
-        groups: positions of columns that are hidden together, every column in one of them; None for
-            those of each leaf. With groups, parts of one leaf can be hidden, such as blocks of an
-            image.
+            so that draws of q given a part of a row vary as much as the rest of the row. Try 0.25.
+        groups: positions of columns that are hidden together, every column in one of them; None
+            (default) for those of each leaf. With groups, parts of one leaf can be hidden, such as
+            blocks of an image.
 
     Raises:
         ValueError: if a share is not between 0 and 1, `visible` is negative, or a column is in no
@@ -116,48 +118,58 @@ class FitSettings:
     rows; see `choose`.
 
     Args:
-        masking: Algorithm 2, or None for Algorithm 1 alone; `"auto"` is Algorithm 2 in every step,
-            and with sampled states in every other one.
-        layerwise: update the edges of one layer per step, cycling through the layers.
-        beta: weight of the KL and prior terms; None is 0.001, and 1 with sampled states, where only
-            1 is a bound.
-        warmup: epochs during which that weight rises from 0. Values below 1 are a share of the run,
-            during which it rises from step to step.
+        masking: `vfg.Masking` for Algorithm 2, or None for Algorithm 1 alone, which suits
+            reconstructions and embeddings of complete rows. `"auto"` (default) is Algorithm 2 in
+            every step, and with sampled states in every other one.
+        layerwise: whether a step updates the edges of one layer only, cycling through the layers,
+            as in the paper (default False: all edges at once, which had smaller errors).
+        beta: weight of the KL and prior terms. None (default) is 0.001, and 1 with sampled states,
+            where only 1 is a bound. Larger weights make messages more consistent and
+            reconstructions worse.
+        warmup: epochs during which that weight rises from 0 (default 0). Values below 1 are a share
+            of the run, during which it rises from step to step. Try 0.2 if nodes of a model with
+            sampled states stay unused.
         free_bits: with sampled states, nats per latent node below which its KL term does not
-            count, so that no node collapses to its prior early.
+            count, so that no node collapses to its prior early (default 0).
         input_dropout: with sampled states, share of the cells that a step hides from the messages
-            at random while the bound still counts them, so that q overfits less.
-        samples: with sampled states, draws per row of a step. Above 1 their importance-weighted
-            bound is maximised, which is nearer to log p(x) but trains q less; steps cost more.
-        epochs: how many; after each the held-out loss is computed. None is 60 epochs of 25 steps,
-            or of more steps above 20,000 rows, and stops after 25 epochs without a better loss.
-        steps: how many steps make an epoch; with `epochs`, None means one pass over the table.
-        budget: seconds after which training stops; the schedule of the rate shrinks to fit.
-        batch: rows per step; None is a tenth of the rows, at least 32 and at most 256.
-        rate: the highest learning rate of the schedule; None is 0.005, and 0.002 with sampled
-            states or latent nodes wider than 32.
-        schedule: of the rate: `"one-cycle"` rises for 30 % of the run, then falls to almost 0;
-            `"cosine"` rises for 2 %.
+            at random while the bound still counts them (default 0). Try 0.1 if q overfits.
+        samples: with sampled states, draws per row of a step (default 1). Above 1 their
+            importance-weighted bound is maximised, which is nearer to log p(x) but trains q less;
+            steps take longer. Use 3 or so at the end of a run.
+        epochs: number of epochs; after each the held-out loss is computed. None (default) is 60
+            epochs of 25 steps, or of more steps above 20,000 rows, and stops after 25 epochs
+            without a better loss. Take more if the held-out loss still falls at the end.
+        steps: number of steps of an epoch. None (default), if `epochs` is given, means one pass
+            over the table.
+        budget: seconds after which training stops; the schedule of the rate shrinks to fit. None
+            (default) for no limit.
+        batch: rows per step. None (default) is a tenth of the rows, at least 32 and at most 256.
+        rate: the highest learning rate of the schedule. None (default) is 0.005, and 0.002 with
+            sampled states or latent nodes wider than 32. Lower it if the loss becomes non-finite.
+        schedule: of the rate: `"one-cycle"` (default) rises for 30 % of the run, then falls to
+            almost 0; `"cosine"` rises for 2 %.
         average: weights are averaged over this last share of the steps so far, and the averages
-            are validated and kept. 0 averages nothing; 0.05 suits noisy objectives such as the
-            bound of sampled states.
-        weight_decay: of the conditioners.
-        clip: largest norm of a gradient; `"running"` limits it to twice the usual norm of the run.
-        validation: share of the observed sections that is held out to choose the best state; 0
-            keeps the last state.
-        patience: stop after this many epochs without a better held-out loss.
-        scale: whether a new model learns location and scale of real-valued columns.
+            are validated and kept. 0 (default) averages nothing; 0.05 suits noisy objectives such
+            as the bound of sampled states.
+        weight_decay: of the conditioners (default 0.01). Raise it if the held-out loss rises early.
+        clip: largest norm of a gradient (default 1); `"running"` limits it to twice the usual norm
+            of the run, which suits sampled states.
+        validation: share of the observed sections that is held out to choose the best state
+            (default 0.1); 0 keeps the last state.
+        patience: stop after this many epochs without a better held-out loss. None (default) is 25
+            if `epochs` is None, else no limit.
+        scale: whether a new model learns location and scale of real-valued columns (default True).
         compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
             epochs, where it was measured to be faster and work enough is left to pay for it.
             Compiled steps are the same up to rounding.
-        seed: of everything that is drawn; global generators are not used.
-        precision: of the products inside conditioners while training: `"float32"`, the model's own;
-            `"tf32"`, on a GPU's tensor cores; `"bf16"`, hidden layers included. States,
-            log-determinants, sums and solves keep the model's own, and so does the held-out loss.
-        memory: what flows store for the derivative: `"store"`, all that it needs; `"recompute"`,
-            the states between their layers, from which the rest is computed again; `"invert"`, only
-            their output, which is inverted layer by layer, so that deep flows need hardly more
-            memory than shallow ones.
+        seed: of everything that is drawn (default 0); global generators are not used.
+        precision: of the products inside conditioners while training: `"float32"` (default), that
+            of the model; `"tf32"`, on the tensor cores of a GPU; `"bf16"`, hidden layers included.
+            States, log-determinants, sums, solves and the held-out loss keep that of the model.
+        memory: what flows store for the derivative: `"store"` (default), all that it needs;
+            `"recompute"`, the states between their layers, from which the rest is computed again;
+            `"invert"`, only their output, which is inverted layer by layer, so that deep flows need
+            hardly more memory than shallow ones. Both take longer.
 
     Raises:
         ValueError: for invalid values.

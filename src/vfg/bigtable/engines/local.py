@@ -38,7 +38,7 @@ class Local:
         cores = os.cpu_count() or 1
         if self.processes > max(MOST_PROCESSES, 4 * cores):
             raise ValueError(
-                f"{self.processes:,} processes are too many for {cores} cores; ask for {cores}"
+                f"{self.processes:,} processes are too many for {cores} cores; use {cores}"
             )
 
     def run(self, work: FillTask, parts: Iterable[Part]) -> Generator[Any]:

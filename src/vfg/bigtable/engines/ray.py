@@ -80,7 +80,7 @@ class Ray:
                 raise error.cause from error
             except ray.exceptions.RayError as error:
                 raise RuntimeError(
-                    f"Ray gave up on a part ({type(error).__name__}); run again to continue"
+                    f"a task failed in Ray again and again ({type(error).__name__}); run again"
                 ) from error
 
     def fill_shards(
@@ -95,7 +95,7 @@ class Ray:
                 yield from fill_shards(plan, work, known, processes=self.processes, gpus=self.gpus)
             except ray.exceptions.RayError as error:
                 raise RuntimeError(
-                    f"Ray gave up on a shard ({type(error).__name__}); run again to continue"
+                    f"a shard failed in Ray again and again ({type(error).__name__}); run again"
                 ) from error
 
     def together(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -194,7 +194,7 @@ class CompareOptions:
         metavar="NAMES",
     )
     seeds: int = option(
-        1, None, "How many choices of held-out cells to average.", metavar="N", min=1
+        1, None, "Number of random choices of held-out cells to average.", metavar="N", min=1
     )
     plot: Path | None = option(
         None,

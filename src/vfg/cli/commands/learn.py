@@ -45,12 +45,19 @@ def learn(
     ] = None,
     exclude: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", rich_help_panel=FILES, help="Columns to leave out."),
+        typer.Option(
+            metavar="A,B,...",
+            rich_help_panel=FILES,
+            help="Columns to leave out, such as identifiers.",
+        ),
     ] = None,
     kinds: Annotated[
         list[str] | None,
         typer.Option(
-            "--kind", metavar="COLUMN=KIND", rich_help_panel=FILES, help="Kind of a column."
+            "--kind",
+            metavar="COLUMN=KIND",
+            rich_help_panel=FILES,
+            help="Kind of a column if it is inferred wrongly. May be repeated.",
         ),
     ] = None,
     plot: Annotated[

@@ -29,7 +29,8 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run at the smallest size, as a check.")
+        bool,
+        typer.Option("--quick", help="Run at a small size: minutes on two cores, no download."),
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds; by default that of the experiment.")

@@ -28,9 +28,11 @@ def serve(
             help="File with the token that requests send; by default the variable VFG_TOKEN.",
         ),
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="Most rows of one request.")] = 10_000,
+    max_rows: Annotated[
+        int, typer.Option(min=1, help="Largest number of rows of a request.")
+    ] = 10_000,
     max_requests: Annotated[
-        int, typer.Option(min=1, help="Most requests that are answered at a time.")
+        int, typer.Option(min=1, help="Largest number of requests that are answered at a time.")
     ] = 128,
     threads: Threads = None,
     debug: Debug = False,
