@@ -235,6 +235,9 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
     "linear": lambda table, seed, threads: VFGImputer(
         bend=False, missingness="ignorable", random_state=seed
     ),
+    "boosting+linear": lambda table, seed, threads: Average(
+        [BASELINES[name](table, seed, threads) for name in ("boosting", "linear")]
+    ),
 }
 """Baselines by name, our own linear model as Gaussian EM among them: from a table, a seed and a
 number of threads to an imputer."""
