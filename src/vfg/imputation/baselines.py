@@ -211,6 +211,7 @@ def chained_ridge(table: Array, seed: int, **options: Any) -> IterativeImputer:
     Without the range they can run away.
     """
     low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
+    high = np.maximum(high, np.nextafter(low, np.inf))  # a column may have a single value
     return IterativeImputer(
         BayesianRidge(), min_value=low, max_value=high, random_state=seed,
         keep_empty_features=True, **options,
