@@ -90,7 +90,8 @@ LINES: dict[str, Section] = {
 def pages() -> dict[str, str]:
     """The text of every page by its name."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
-    texts = {"results": fill("results", table=summary.table(found), remarks=summary.remarks(found))}
+    shown = {"table": summary.table(found), "aside": summary.table(found, aside=True)}
+    texts = {"results": fill("results", **shown, remarks=summary.remarks(found))}
     for name, (title, sections) in PAGES.items():
         parts = [make(found[file]) for file, make in sections.items() if file in found]
         if name == "paper":

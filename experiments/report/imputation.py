@@ -9,7 +9,7 @@ from math import exp, log
 from statistics import mean
 from typing import Any
 
-from .render import NONE, TEMPLATES, Found, bold, fill, plural, rows
+from .render import NONE, TEMPLATES, Found, bold, fill, folded, plural, rows
 
 FIRST = ("mcar50", "in_sample")
 OTHER = ("mcar30", "unseen")
@@ -63,8 +63,8 @@ def methods_of(found: Found) -> list[str]:
 
 
 def tables_of(found: Found) -> list[str]:
-    """All tables, those for tuning first."""
-    return [*found["tuning"], *found["held_back"]]
+    """All tables, those that were held back first."""
+    return [*found["held_back"], *found["tuning"]]
 
 
 def measured(found: Found, table: str, mechanism: str, setting: str) -> dict[str, Found]:
@@ -81,7 +81,7 @@ def errors(found: Found) -> str:
     """What was done, and the errors by table and method."""
     methods = methods_of(found)
     body = []
-    for half, tables in (("tuning half", found["tuning"]), ("held-back half", found["held_back"])):
+    for half, tables in (("held-back half", found["held_back"]), ("tuning half", found["tuning"])):
         body.append([f"*{half}*", *[""] * len(methods)])
         body += [[name, *error_cells(measured(found, name, *FIRST), methods)] for name in tables]
     return fill(
@@ -89,7 +89,7 @@ def errors(found: Found) -> str:
         baselines="\n".join(descriptions(methods)),
         standings=standings(found, found["held_back"]),
         limits=", ".join(f"{label(name)} {limit:,}" for name, limit in found["limits"].items()),
-        table=rows(["", *map(label, methods)], body),
+        table=folded(f"Errors by table, {named(*FIRST)}", rows(["", *map(label, methods)], body)),
         where=named(*FIRST),
     )
 
@@ -112,24 +112,28 @@ def standings(
             continue
         thrice = sum(other["seeds"] >= SEEDS for other, _ in pairs)
         cells = [str(len(pairs)), str(thrice)]
-        times = [a["fit_seconds"] / b["fit_seconds"] for a, b in pairs if "fit_seconds" in a]
-        for ratios in (
-            *([a["relative"][m] for a, _ in pairs if m in a["relative"]] for m in RELATIVE),
-            times,
-        ):
-            cells.append(f"{geometric_mean(ratios):.3g}" if ratios else NONE)
+        errors = [[a["relative"][m] for a, _ in pairs if m in a["relative"]] for m in RELATIVE]
         shares = [(a["coverage"], b["coverage"]) for a, b in pairs if "coverage" in a]
         share = " / ".join(f"{mean(side):.2f}" for side in zip(*shares, strict=True))
-        body.append([label(method), *cells[:-1], share or NONE, cells[-1]])
+        fitting = [a["fit_seconds"] / b["fit_seconds"] for a, b in pairs if "fit_seconds" in a]
+        rate = "transform_rows_per_second"
+        filling = [b[rate] / a[rate] for a, b in pairs if rate in a and rate in b]
+        times = map(_ratio, (fitting, filling))
+        body.append([label(method), *cells, *map(_ratio, errors), share or NONE, *times])
     header = ["relative to `VFGImputer`", "tables and masks", "with three seeds"]
     header += ["squared error", "absolute error", "CRPS", "energy score"]
-    return rows([*header, "cells in 90 % intervals / in ours", "seconds to fit"], body)
+    header += ["cells in 90 % intervals / in ours", "seconds to fit", "seconds to fill"]
+    return rows(header, body)
+
+
+def _ratio(ratios: Sequence[float]) -> str:
+    return f"{geometric_mean(ratios):.3g}" if ratios else NONE
 
 
 def by_setting(found: Found) -> str:
     """The same for every mask and setting by itself."""
     shown = [
-        f"{named(*group)}:\n\n{standings(found, found['held_back'], [group])}" for group in GROUPS
+        folded(named(*group), standings(found, found["held_back"], [group])) for group in GROUPS
     ]
     return fill("imputation.settings", tables="\n\n".join(shown))
 
@@ -151,14 +155,15 @@ def contests(found: Found) -> str:
     ours = [m for m in methods_of(found) if any(m in c for c in found["contests"].values())]
     body = []
     for method, group in product(ours, GROUPS):
-        halves = [standing(found, method, found[half], *group) for half in ("tuning", "held_back")]
+        halves = [standing(found, method, found[half], *group) for half in ("held_back", "tuning")]
         if any(halves):
             cells = [cell for half in halves for cell in half or [NONE, NONE]]
             body.append([label(method), named(*group), *cells])
     if not body:
         return ""
-    header = ["", "", "tuning half", "won / drawn / lost", "held-back half", "won / drawn / lost"]
-    fields = {"goals": goals(found), "pairs": pairs_table(found), "partial": partial(found)}
+    header = ["", "", "held-back half", "won / drawn / lost", "tuning half", "won / drawn / lost"]
+    pairs = folded("Table by table", pairs_table(found))
+    fields = {"goals": goals(found), "pairs": pairs, "partial": partial(found)}
     return fill("imputation.contests", table=rows(header, body), **fields)
 
 
@@ -185,16 +190,19 @@ def goals(found: Found) -> str:
     if not ours:
         return ""
     overall = geometric_mean(contest["ratio"] for contest in ours.values())
-    seen = [contest["ratio"] for group, contest in ours.items() if "mnar" not in group]
+    seen = {group: held["ratio"] for group, held in ours.items() if "mnar" not in group}
+    back = [r for group, r in seen.items() if group.split()[0] in found.get("held_back", ())]
     names = lost_contests(found, "contests")
-    is_mixed = seen and len(seen) < len(ours)
-    apart = ", those in which cells do not hide themselves to "
+    parts = ", those in which cells do not hide themselves to {:.3f}"
+    parts = parts.format(geometric_mean(seen.values())) if 0 < len(seen) < len(ours) else ""
+    if back:
+        parts += f", and of these the ones of held-back tables to {geometric_mean(back):.3f}"
     return fill(
         "imputation.goals",
         goal=GOAL,
         contests=len(ours),
         overall=overall,
-        seen=f"{apart}{geometric_mean(seen):.3f}" if is_mixed else "",
+        parts=parts,
         met="met" if overall <= GOAL else "missed",
         lost=fill("imputation.lost", names=names).strip() if names else "None is lost.",
     ).strip()
@@ -206,7 +214,8 @@ def lost_contests(found: Found, key: str) -> str:
     for group, held in found.get(key, {}).items():
         if held.get("vfg", {}).get("outcome") == "loss":
             table, *where = group.split(" ")
-            lost.setdefault(table, []).append(f"{named(*where)} ({held['vfg']['ratio']:.2f})")
+            title = f"{table} (tuning)" if table in found.get("tuning", ()) else table
+            lost.setdefault(title, []).append(f"{named(*where)} ({held['vfg']['ratio']:.2f})")
     return "; ".join(f"{table}: {', '.join(where)}" for table, where in lost.items())
 
 
@@ -282,8 +291,12 @@ def _roots(errors: Found | None) -> str:
     return f"{errors['mae']:.3f} / {errors['rmse']:.3f}{few}"
 
 
+SHARED = 5
+"""A method is in the second list of draws if it was run on as many tables: few are shared else."""
+
+
 def spreads(found: Found) -> str:
-    """Scores of draws: of methods run everywhere, then of all on the tables they share."""
+    """Scores of draws: of methods run everywhere, then of more on the tables that all have."""
     groups = [
         {m: v for m, v in measured(found, table, *FIRST).items() if "crps" in v}
         for table in tables_of(found)
@@ -291,7 +304,8 @@ def spreads(found: Found) -> str:
     counts = {m: sum(m in group for group in groups) for m in methods_of(found)}
     present = [method for method, count in counts.items() if count]
     everywhere = [method for method in present if counts[method] == max(counts.values())]
-    choices = [everywhere] if everywhere == present else [everywhere, present]
+    often = [method for method in present if counts[method] >= SHARED]
+    choices = [everywhere] if everywhere == often else [everywhere, often]
     shown = [*(score_table(groups, methods) for methods in choices if methods), draws_table(found)]
     tables = "\n\n".join(filter(None, shown))
     return fill("imputation.spreads", tables=tables, where=named(*FIRST)) if tables else ""

@@ -43,7 +43,9 @@ def provenance(found: Found) -> str:
     """Command, machine and time."""
     machine = found["machine"]
     where = machine["gpu"] or f"{machine['cores']} CPU cores"
-    return f"`{found['command']}`: {where}, torch {machine['torch']}, {found['seconds']:.0f} s."
+    # What is only collected took longer than collecting.
+    took = "" if "--collect" in found["command"] else f", {found['seconds']:.0f} s"
+    return f"`{found['command']}`: {where}, torch {machine['torch']}{took}."
 
 
 def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
@@ -57,6 +59,21 @@ def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """
     lines = [header, ["---"] * len(header), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def folded(title: str, text: str) -> str:
+    """Text that a page shows when its title is clicked on.
+
+    Example:
+        >>> print(folded("more", "| a |"))
+        <details>
+        <summary>more</summary>
+        <BLANKLINE>
+        | a |
+        <BLANKLINE>
+        </details>
+    """
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def table(columns: dict[str, Cell], records: Iterable[Any]) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from .growth import picture_name
-from .render import Found, fill, plural, rows, table
+from .render import Found, fill, folded, plural, rows, table
 
 
 def speed(found: Found) -> str:
@@ -54,7 +54,11 @@ def _edges(cases: list[Found], device: str) -> str:
             line += [f"{ms(best)} ({others[best]})", f"{best / ours:.1f}x"] if others else ["", ""]
         line += [f"{case['kept'][name] / 2**20:.3g}" for name in ("vfg", "baddbmm")] if kept else []
         body.append(line)
-    told = fill("speed.stacks", slower=_slower(cases)) if kept else fill("speed.loops")
+    told = fill("speed.loops")
+    if kept:
+        inverse = _slower(cases, "inverse")
+        slower = _slower(cases, "forward and backward")
+        told = fill("speed.stacks", slower=slower, inverse=inverse, kept=_kept(cases))
     return fill(
         "speed.edges",
         name=device,
@@ -64,16 +68,29 @@ def _edges(cases: list[Found], device: str) -> str:
     )
 
 
-def _slower(cases: list[Found]) -> str:
-    """In how many sizes a plain stack is faster in both passes, and which."""
+def _slower(cases: list[Found], kind: str) -> str:
+    """In how many sizes a plain stack is faster, and which."""
     sizes = []
     for case in cases:
-        times = case["forward and backward"]
+        times = case[kind]
         ours = min(value for name, value in times.items() if name.startswith("vfg"))
         if any(times.get(name, ours) < ours for name in STACKS):
-            sizes.append(f"{case['edges']} edges of width {case['width']}")
+            sizes.append(_size(case))
     listed = f": {', '.join(sizes)}" if sizes else ""
     return f"in {len(sizes)} of {len(cases)} sizes{listed}"
+
+
+def _kept(cases: list[Found]) -> str:
+    """What ours keeps between the passes next to a plain stack, by size."""
+    ratios = {_size(case): case["kept"]["vfg"] / case["kept"]["baddbmm"] for case in cases}
+    less = [f"{ratio:.0%} at {size}" for size, ratio in ratios.items() if ratio < 1]
+    more = [ratio for ratio in ratios.values() if ratio >= 1]
+    told = f"Of what baddbmm keeps this is {', '.join(less)}" if less else "None is less here"
+    return told + (f"; in the other {len(more)} sizes up to {max(more):.0%}." if more else ".")
+
+
+def _size(case: Found) -> str:
+    return f"{case['edges']} edges of width {case['width']}"
 
 
 def _compiled(cases: list[Found]) -> str:
@@ -192,10 +209,14 @@ def _compile(found: list[Found], device: str) -> str:
 
 def _kernels(found: list[Found], device: str) -> str:
     columns = {"kernel": "`{name}`", "calls": "{calls}", "share": "{share:.2f}"}
-    return "\n".join(
-        fill("speed.kernels", **case, name=device, table=table(columns, case["kernels"]))
+    parts = [
+        folded(
+            f"{case['model']} ({case['precision']}), batch {case['batch']:,}",
+            table(columns, case["kernels"]),
+        )
         for case in found
-    )
+    ]
+    return fill("speed.kernels", name=device, tables="\n\n".join(parts))
 
 
 def _starting(found: Found, device: str) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from math import exp, log, sqrt
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 from . import images, mixed, paper, tables
@@ -32,12 +32,14 @@ LOSSES = {"contests": "squared error", "contests_mae": "absolute error"}
 Line = list[str]
 
 
-def table(found: dict[str, Found]) -> str:
-    """The lines of all result files that exist."""
-    return rows(
-        HEADER,
-        [line for name, make in LINES.items() if name in found for line in make(found[name])],
-    )
+def table(found: dict[str, Found], *, aside: bool = False) -> str:
+    """The lines of all result files that exist, without those of `ASIDE` or these alone."""
+    lines = [line for name, make in LINES.items() if name in found for line in make(found[name])]
+    return rows(HEADER, [line for line in lines if aside == any(a in line[0] for a in ASIDE)])
+
+
+ASIDE = ("tables for tuning", 'effort="best"')
+"""What the lines of a second table have in their task: they flatter ours, or have one seed."""
 
 
 README_TASKS = {
@@ -87,6 +89,7 @@ def readme(found: dict[str, Found]) -> str:
         published=_listed([images.PUBLISHED[name][SYLVESTER][1] for name in ANCHORED]),
         table=rows(("task", "ours / best other", "won / drawn / lost"), body),
         others=plain[0][6].partition(",")[0],
+        mixed=next(line[6] for line in lines if line[0].startswith("mixed")).partition(",")[0],
         seeds=_told_seeds(plain[0][6].partition(", ")[2]),
         times=" to ".join(map(str, dict.fromkeys((times[0], times[-1])))),
         held=held,
@@ -260,7 +263,7 @@ def density(found: Found) -> Iterator[Line]:
             f"log p of {len(gains)} continuous tables, {title}",
             "`GaussianVFG`",
             "the best on each table",
-            f"{mean(means):+.2f} ± {standard_error(means):.2f} nats",
+            f"{mean(means):+.2f} ± {standard_error(means):.2f} nats, median {median(means):+.2f}",
             " / ".join(map(str, counts)),
             NONE,
             f"{len(methods) - 1}, {len(found['seeds'])}",

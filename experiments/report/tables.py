@@ -17,6 +17,7 @@ def density(found: Found) -> str:
         missing=_density_table(found, "missing"),
         gains=_gain_table(found),
         verdict=" ".join(_density_verdict(found, measure) for measure in ("test", "missing")),
+        costs=", ".join(f"{name} {took:,}" for name, took in found["core_seconds"].items()),
     )
 
 

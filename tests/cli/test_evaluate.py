@@ -131,7 +131,8 @@ def test_a_given_model_is_not_fitted_again(store, commands):
     assert [line.split()[0] for line in lines[1:7]] == [
         "height", "visits", "shirt", "member", "since", "all",
     ]  # fmt: skip
-    assert lines[-2].split()[0] == "vfg"
+    assert lines[-4].split()[0] == "vfg"
+    assert lines[-1].endswith("answer with the nearest category")
 
 
 @pytest.mark.parametrize("share", ["0", "1", "-3"])
@@ -164,16 +165,23 @@ def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):
     more = ["--share", "0.2", "--seeds", "2", "--plot", "cost.png"]
     words = commands.succeed("evaluate", "t.csv", *options, *more)
     assert Path("cost.png").stat().st_size > 5000
-    lines = [line.split() for line in words.splitlines()[-7:]]
-    assert lines[0] == ["method", "pattern", "error", "absolute", "right", "seconds"]
+    shown, told = words.splitlines()[:-2], words.splitlines()[-1]
+    assert told.endswith("error less that of vfg, ± its standard error")
+    lines = [line.split() for line in shown[-7:]]
+    assert lines[0][:6] == ["method", "pattern", "error", "absolute", "right", "seconds"]
     names = [(method, pattern) for method, pattern, *_ in lines[1:]]
     wanted = [(m, p) for p in ("cells", "half") for m in ("vfg", "mean", "boosting")]
     assert sorted(names) == sorted(wanted)
     said = json.loads(commands.succeed("evaluate", "t.csv", *options, *more[:4], "--json"))
     own = [e["rmse"] for e in said["methods"] if (e["method"], e["pattern"]) == ("vfg", "half")]
     assert len(own) == 2
-    shown = float(next(line[2] for line in lines if line[:2] == ["vfg", "half"]))
-    assert shown == pytest.approx(sum(own) / 2, rel=0.01)
+    assert float(next(line[2] for line in lines if line[:2] == ["vfg", "half"])) == pytest.approx(
+        sum(own) / 2, rel=0.01
+    )
+    others = [e["rmse"] for e in said["methods"] if (e["method"], e["pattern"]) == ("mean", "half")]
+    gaps = np.subtract(others, own)
+    line = next(line for line in lines if line[:2] == ["mean", "half"])
+    assert line[-3:] == [f"{gaps.mean():+.4f}", "±", f"{gaps.std(ddof=1) / 2**0.5:.4f}"]
 
 
 def test_the_picture_has_panels_for_numbers_and_categories_of_each_pattern(

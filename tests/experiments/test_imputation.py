@@ -45,7 +45,13 @@ from experiments.report import imputation as report
 from experiments.report import summary
 from experiments.report.imputation import goals, protocol, standings
 from experiments.results import machine
-from vfg.imputation.baselines import AveragedImputers, BoostedColumns, MissForest, SoftImpute
+from vfg.imputation.baselines import (
+    AveragedImputers,
+    BoostedColumns,
+    MissForest,
+    SoftImpute,
+    chained_ridge,
+)
 
 
 @pytest.fixture
@@ -246,6 +252,14 @@ def test_baselines_fill_everything_and_leave_observed_cells_alone(name, seen):
     assert (found.transform_seconds is None) == seen
 
 
+def test_a_column_with_a_single_observed_value_is_filled_with_it_by_ridge():
+    table = np.array([[1.0, 2.0], [2.0, 2.0], [3.0, np.nan], [np.nan, 2.0]])
+    for draw in (False, True):
+        filled = chained_ridge(table, 0, sample_posterior=draw).fit_transform(table)
+        assert filled[2, 1] == pytest.approx(2.0, rel=1e-12)
+        assert 1.0 <= filled[3, 0] <= 3.0
+
+
 def test_rows_are_split_without_overlap():
     fitted, others = split(100, 3)
     assert len(fitted) == 70
@@ -376,8 +390,29 @@ def test_the_summary_counts_the_contests_of_both_losses_by_half():
     ratio = errors["knn"]["relative"]["mse"]
     assert ratio == pytest.approx(errors["knn"]["mse"] / errors["vfg"]["mse"], rel=1e-3)
     assert f"| kNN | 1 | 1 | {ratio:.3g} |" in table
+    unseen = measured["measures"]["glass mcar50 unseen"]
+    rates = [unseen[name]["transform_rows_per_second"] for name in ("vfg", "knn")]
+    told = standings(measured, ["glass"], [("mcar50", "unseen")])
+    (line,) = [line for line in told.splitlines() if line.startswith("| kNN |")]
+    assert line.endswith(f"| {rates[0] / rates[1]:.3g} |")
+    (line,) = [line for line in table.splitlines() if line.startswith("| kNN |")]
+    assert line.endswith("| – |")
     errors["knn"]["seeds"] = 2
     assert f"| kNN | 1 | 0 | {ratio:.3g} |" in standings(one, ["glass"])
+
+
+def test_the_first_table_of_the_summary_leaves_out_what_flatters_ours():
+    project = Path(__file__).parents[2]
+    path = project / "docs" / "results" / "imputation.json"
+    found = {"imputation": json.loads(path.read_text())}
+    shown, aside = (summary.table(found, aside=aside) for aside in (False, True))
+    assert "held-back tables, squared error |" in shown
+    assert "tuning" not in shown
+    assert "effort" not in shown
+    assert "tables for tuning, squared error |" in aside
+    assert len(shown.splitlines()) + len(aside.splitlines()) == 4 + len(
+        list(summary.imputation(found["imputation"]))
+    )
 
 
 def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
@@ -387,10 +422,15 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     found = {"a mcar50 in_sample": held(0.8, "win"), "a mnar30 unseen": held(1.25, "loss")}
     told = goals({"contests": found})
     assert "All 2 contests of `VFGImputer` come to 1.000" in told
-    assert "hide themselves to 0.800: missed." in told
-    assert "Lost are a: MNAR 30 %, unseen rows (1.25)." in told
+    assert "come to 1.000 (missed), those in which cells do not hide themselves to 0.800." in told
+    assert "goal is missed, are a: MNAR 30 %, unseen rows (1.25)." in told
+    told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
+    assert "are a (tuning): MNAR 30 %, unseen rows (1.25)." in told
+    found |= {"b mcar50 in_sample": held(0.9, "draw")}
+    told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
+    assert "to 0.849, and of these the ones of held-back tables to 0.900." in told
     won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
-    assert won.endswith("come to 0.800: met. None is lost.")
+    assert won.endswith("come to 0.800 (met). None is lost.")
     assert goals({"contests": {}}) == ""
 
 

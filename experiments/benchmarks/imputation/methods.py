@@ -109,8 +109,7 @@ def average(*names: str) -> Make:
 
 CLASSICAL = ("knn", "ridge", "extratrees", "missforest", "boosting", "linear", "softimpute")
 IMPUTERS: dict[str, Make] = {
-    **{name: baseline(name) for name in ("mean", *CLASSICAL) if name != "ridge"},
-    "boosting+linear": average("boosting", "linear"),
+    **{name: baseline(name) for name in BASELINES if name != "ridge"},
     "classical": average(*CLASSICAL),
 }
 """Baselines that answer with a point alone."""

@@ -211,6 +211,7 @@ def chained_ridge(table: Array, seed: int, **options: Any) -> IterativeImputer:
     Without the range they can run away.
     """
     low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
+    high = np.maximum(high, np.nextafter(low, np.inf))  # a column may have a single value
     return IterativeImputer(
         BayesianRidge(), min_value=low, max_value=high, random_state=seed,
         keep_empty_features=True, **options,
@@ -234,6 +235,9 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
     "softimpute": lambda table, seed, threads: SoftImpute(seed=seed),
     "linear": lambda table, seed, threads: VFGImputer(
         bend=False, missingness="ignorable", random_state=seed
+    ),
+    "boosting+linear": lambda table, seed, threads: Average(
+        [BASELINES[name](table, seed, threads) for name in ("boosting", "linear")]
     ),
 }
 """Baselines by name, our own linear model as Gaussian EM among them: from a table, a seed and a

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,9 +48,10 @@ class MethodScore:
 
 BASELINES = (
     "mean", "knn", "ridge", "extratrees", "missforest", "boosting", "softimpute", "linear",
+    "boosting+linear",
 )  # fmt: skip
 """Baselines by the names that users give them; see `vfg.imputation.baselines`. `linear` is the
-exact linear model, `iterative` an older name of `ridge`."""
+exact linear model, `boosting+linear` the mean of both, `iterative` an older name of `ridge`."""
 
 
 def parse_names(text: str | None, known: tuple[str, ...], option: str) -> list[str]:
@@ -295,10 +297,15 @@ def print_methods(entries: list[MethodScore]) -> None:
     """One line per method and pattern, for people; means over seeds."""
     print_text()
     several = len({entry.pattern for entry in entries}) > 1
+    seeds = len({entry.seed for entry in entries})
     heads = ["method", *(["pattern"] if several else []), "error", "absolute", "right", "seconds"]
+    heads += ["above vfg"] if seeds > 1 else []
     rows: list[tuple[object, ...]] = []
     for method, pattern in dict.fromkeys((entry.method, entry.pattern) for entry in entries):
-        own = [e for e in entries if (e.method, e.pattern) == (method, pattern)]
+        own, first = (
+            [e for e in entries if (e.method, e.pattern) == (name, pattern)]
+            for name in (method, entries[0].method)
+        )
         scores = [
             (
                 numbers_of(e.evaluation).rmse,
@@ -309,8 +316,25 @@ def print_methods(entries: list[MethodScore]) -> None:
             for e in own
         ]
         means = [sum(column) / len(own) for column in zip(*scores, strict=True)]
-        rows.append((method, *([pattern] if several else []), *means))
+        gap = [] if seeds == 1 else ["" if own == first else _difference(own, first)]
+        rows.append((method, *([pattern] if several else []), *means, *gap))
     print_table(heads, rows)
+    told = "absolute: mean absolute error of numbers; seconds: to fit and fill, by the clock"
+    if seeds > 1:
+        told += f"; all are means over {seeds} seeds"
+        told += "; above vfg: error less that of vfg, ± its standard error"
+    if any(not _is_number(score) for score in entries[0].evaluation.columns):
+        told += "; baselines see a category as numbers and answer with the nearest category"
+    print_text(f"\n{told}")
+
+
+def _difference(own: list[MethodScore], others: list[MethodScore]) -> str:
+    """By how much errors exceed those of another method on the same cells, over seeds."""
+    pairs = zip(own, others, strict=True)
+    gaps = [numbers_of(a.evaluation).rmse - numbers_of(b.evaluation).rmse for a, b in pairs]
+    if gaps[0] != gaps[0]:  # NaN: there are no numbers
+        return ""
+    return f"{mean(gaps):+.4f} ± {stdev(gaps) / len(gaps) ** 0.5:.4f}"
 
 
 def share_right(evaluation: Evaluation) -> float:
@@ -349,6 +373,8 @@ def save_plot(entries: list[MethodScore], path: Path) -> None:
             axes.set_axis_off()
         if len(patterns) > 1:
             axes.set_title(pattern)
+        if any(entry.seed != entries[0].seed for entry in entries):
+            axes.set_xlabel("seconds; lines: errors of all seeds")
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], bbox_inches="tight")
     write_atomically(path, picture.getvalue())
