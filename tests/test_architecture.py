@@ -87,3 +87,10 @@ def test_rooms_import_only_from_rooms_above_them(path):
 def test_speed_work_is_the_business_of_flows(path):
     if not name_of(path).startswith("vfg.flows"):
         assert not [name for name in own_imports(path) if name.startswith("vfg.flows.fast")]
+
+
+@pytest.mark.parametrize("path", [*MODULES, *TOP], ids=name_of)
+def test_parts_of_scipy_are_imported_when_they_are_used(path):
+    # `import scipy` hands them out. Loading a model does without them, which saves .2 s and more.
+    top = ast.Module([n for n in ast.parse(path.read_text()).body if "Import" in type(n).__name__])
+    assert not [name for name in imports(top) if name.startswith("scipy.")]

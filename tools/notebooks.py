@@ -103,6 +103,7 @@ def main() -> None:
 
     matplotlib.use("Agg")
     warnings.simplefilter("ignore")
+    os.environ.pop("VFG_DATA", None)  # the tables that every reader has
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for name in sys.argv[1:] or GUIDES:

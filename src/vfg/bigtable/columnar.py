@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vfg.bigtable.formats import Kind, open_bytes, reading_errors, spool
+from vfg.bigtable.formats import Kind, TemporaryCopy, open_bytes, reading_errors, spool
 from vfg.utils.extras import needs
 from vfg.utils.remote import RemotePath, open_binary
 
@@ -34,10 +34,10 @@ class TableFile(ABC):
         self.path = path
         self.kind = kind
         self.name = name
-        self._copy: Any = None
+        self._copy: TemporaryCopy | None = None
         self._state = _file_state(path)
 
-    def keep(self, copy: Any) -> None:
+    def keep(self, copy: TemporaryCopy) -> None:
         """Let a temporary copy, which is what `path` names, live as long as this object."""
         self._copy = copy
 

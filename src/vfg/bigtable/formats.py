@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,11 +225,20 @@ def open_bytes(path: Path | RemotePath, compression: str | None) -> Any:
     return pa.input_stream(str(path), compression=compression)
 
 
-def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -> Any:
+class TemporaryCopy:
+    """A file on disk that is removed when nothing refers to this object any more."""
+
+    def __init__(self, file: Any) -> None:
+        self.name = file.name
+        # Python 3.14 warns of temporary files that vanish without being closed.
+        weakref.finalize(self, file.close)
+
+
+def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -> TemporaryCopy:
     """A temporary file with what was read of a stream already, and all that is left of it.
 
     What comes through a pipe can be read only once, but tables are scanned before they are
-    used; a file on disk keeps memory flat. It vanishes when it is closed.
+    used; a file on disk keeps memory flat.
     """
     file = tempfile.NamedTemporaryFile(prefix="vfg-")  # noqa: SIM115
     try:
@@ -253,4 +263,4 @@ def spool(stream: BinaryIO | Any, start: bytes = b"", most: int | None = None) -
     except BaseException:
         file.close()
         raise
-    return file
+    return TemporaryCopy(file)

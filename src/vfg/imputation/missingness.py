@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-import scipy.stats
 import torch
 from torch import Tensor
 
