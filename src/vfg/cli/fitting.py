@@ -233,8 +233,8 @@ class FitOptions:
     missingness: str = option(
         "auto",
         FITTING,
-        "Why cells are missing: what the table gives evidence for (auto), at random given the other "
-        "cells (ignorable), or because of their own value (self).",
+        "Why cells are missing: what the table gives evidence for (auto), at random given the "
+        "other cells (ignorable), or because of their own value (self).",
         metavar="auto|ignorable|self",
     )
     members: int | None = option(None, FITTING, f"Number of nonlinear members; {BY_SIZE}.", min=1)

@@ -236,7 +236,7 @@ BASELINES: dict[str, Callable[[Array, int, int], Any]] = {
     "linear": lambda table, seed, threads: VFGImputer(
         bend=False, missingness="ignorable", random_state=seed
     ),
-    "boosting+linear": lambda table, seed, threads: Average(
+    "boosting+linear": lambda table, seed, threads: AveragedImputers(
         [BASELINES[name](table, seed, threads) for name in ("boosting", "linear")]
     ),
 }
