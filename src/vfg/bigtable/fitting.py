@@ -151,6 +151,7 @@ def _local_time(moment: Any) -> str:
 MOST_CELLS = 50_000_000
 """How many cells are kept in memory for fitting, at most; wide tables keep fewer rows."""
 ROWS_AT_ONCE = 65_536
+"""Rows that are read together, as `columnar.ROWS_AT_ONCE`, so that nothing is cut up again."""
 
 
 def fit(

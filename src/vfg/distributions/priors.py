@@ -11,12 +11,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vfg.distributions.likelihoods import LOG_TWO_PI
 from vfg.flows import Coupling, Flow
 from vfg.flows.checks import check_count
 from vfg.utils.specs import Spec
 
 LOG_TWO = math.log(2.0)
-HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_TWO_PI = 0.5 * LOG_TWO_PI
 LIMIT = 6.0
 """Bound of the logarithm of a learned scale: scales lie between 0.0025 and 403, so that no
 component of a mixture collapses onto a row."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,9 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from vfg.distributions.likelihoods import LOG_TWO_PI
+
 Side = Literal["latent", "leaf"]
-LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 class Factors(NamedTuple):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from vfg.distributions.likelihoods import LOG_TWO_PI
 from vfg.gaussian.category_points import CategoryPoints
 from vfg.gaussian.em.general import Chunk
 from vfg.gaussian.em.paired import ComponentNormals, IndexedRows, all_scores, supports_pairs
 from vfg.gaussian.factors import (
-    LOG_TWO_PI,
     FactorPosterior,
     Factors,
     Masks,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vfg.gaussian.factors import LOG_TWO_PI, Masks, by_group, log_volume
+from vfg.distributions.likelihoods import LOG_TWO_PI
+from vfg.gaussian.factors import Masks, by_group, log_volume
 from vfg.gaussian.parameters import Values
 from vfg.gaussian.structure import Clique, Structure
 

@@ -20,7 +20,7 @@ from vfg.gaussian.conditional_means import concat_leaves
 from vfg.graph.checks import suggestion
 from vfg.imputation.ensemble import DRAWS, FewRows, Prediction, quantiles_of_draws
 from vfg.imputation.limits import lift_passed
-from vfg.inference.answers import Answer, ByName
+from vfg.inference.answers import Answer, ByName, check_draws
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
     Marginal,
@@ -344,8 +344,7 @@ class TableAnswer(Answer):
         Raises:
             ValueError: if `n` is not positive.
         """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
+        check_draws(n)
         matrices = self._model.spread_out(self._draws(n))
         return self._by_target(
             lambda label: self._with_given(label, self._decode(label, matrices)),

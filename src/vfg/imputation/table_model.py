@@ -29,7 +29,7 @@ from vfg.imputation.relations import Relations, holding_relations
 from vfg.imputation.settings import ImputerSettings, check_count
 from vfg.imputation.stacking import KINDS, Parts
 from vfg.inference.answers import Answer, as_row_ids
-from vfg.inference.interventions import counterfactual, intervene, is_intervention
+from vfg.inference.interventions import FEW_ROWS, counterfactual, intervene, is_intervention
 from vfg.inference.variables import Variable
 from vfg.inputs import ArrayLike, Name, as_weights
 from vfg.modelfile.registry import register
@@ -43,10 +43,6 @@ from vfg.utils.specs import with_options
 
 if TYPE_CHECKING:
     from vfg.imputation.explanation import Explanation
-
-FEW_ROWS = 32
-"""Up to how many rows by name are computed without padding: tiles of members have 32 rows, so that
-padding fewer costs more than it computes."""
 
 
 def answering_device(device: str | torch.device | None) -> torch.device:

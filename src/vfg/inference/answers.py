@@ -417,8 +417,7 @@ class GraphAnswer(Answer):
             >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
             True
         """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
+        check_draws(n)
         return self._with_evidence(self._over_tiles(lambda tile: self._draw(tile, n), (n,)))
 
     @cached_property
@@ -812,6 +811,12 @@ def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Targ
     if not chosen:
         raise ValueError("targets is empty; name leaves, columns or latent nodes, or leave it out")
     return [_target(model, name) for name in chosen]
+
+
+def check_draws(n: int) -> None:
+    """Refuse numbers of draws that are not positive."""
+    if n < 1:
+        raise ValueError(f"the number of draws must be positive, but is {n}")
 
 
 def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor:

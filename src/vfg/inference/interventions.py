@@ -14,7 +14,7 @@ import scipy
 import torch
 
 from vfg.graph.checks import find_cycle, suggestion
-from vfg.inference.answers import Answer, ByName
+from vfg.inference.answers import Answer, ByName, check_draws
 from vfg.inference.evidence import is_records
 from vfg.inference.variables import (
     Array,
@@ -37,7 +37,8 @@ DRAWS, FEWEST_DRAWS = 2048, 512
 conditional means over them, so that their standard error is 2 % to 4 % of the deviation that the
 causes make. A model of cheap conditionals has more in its `draws_of_interventions`."""
 FEW_ROWS = 32
-"""Rows up to which evidence is computed without padding."""
+"""Up to how many rows are computed without padding: tiles have 32 rows, so that padding fewer costs
+more than it computes."""
 RANKS = np.linspace(-3.0, 3.0, 25)
 """Normal scores at which conditional quantiles are read; between and beyond them ranks are
 interpolated, which is exact for Normal columns."""
@@ -463,7 +464,7 @@ class _World:
                 return {
                     name: np.tile(own[:, None], (1, self.rows.count)) for name, own in kept.items()
                 }
-        few = self.rows.count <= FEW_ROWS  # padding them would cost more than it computes
+        few = self.rows.count <= FEW_ROWS
         chosen: list[Name] = list(names)
         answer = self.model.infer(self._records(), chosen, seed=self.seed, padded=not few)
         return {str(name): _column(own) for name, own in answer.samples(count).items()}
@@ -787,8 +788,7 @@ class InterventionAnswer(Answer):
         Raises:
             ValueError: if `n` is not positive.
         """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
+        check_draws(n)
         drawn = self._result[0] if n <= self._draws else self._world.draw(self._targets, n)[0]
         return ByName({name: drawn[name][:n] for name in self._targets})
 

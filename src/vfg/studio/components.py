@@ -28,12 +28,13 @@ GREY = "#9aa1ac"
 SCALE = [[0.0, "rgba(79,107,220,0)"], [1.0, "rgba(79,107,220,1)"]]
 COLOURS = ("#4f6bdc", "#d9822b", "#2f9e77", "#b7547f", "#8a6fd1", "#a08a1f", "#3d93b8", "#9aa1ac")
 """For categories, chosen for colour-blind readers."""
-MOST_CATEGORIES = 8
+MOST_CATEGORIES = len(COLOURS)
 BANDS = 160
 """How many bands of rows the map of missing cells has."""
 MOST_LABELS = 25
 """How many columns of the map of missing cells are named; names of more would overlap."""
 LETTERS_LABELLED = 16
+"""Letters of their names that fit beside each other."""
 MOST_COLUMNS = 60
 """How many columns of a table are shown."""
 

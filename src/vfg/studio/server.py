@@ -32,6 +32,7 @@ POLICY = (
 """Nothing is loaded from anywhere else, and no other page may show this one."""
 TABS = {"ask": "Ask", "graph": "Graph", "fill": "Fill", "explore": "Explore"}
 MOST_REQUEST = 128 * 2**20
+"""Bytes of a request: a file of the largest size in base 64, and what is beside it."""
 
 
 def build_app(model: Any, table: Any = None) -> Dash:

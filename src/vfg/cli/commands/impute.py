@@ -240,6 +240,30 @@ class WriteOptions(EngineOptions):
         65_536, LARGE, "Rows per batch, and per file if the output is a folder.", min=1
     )
 
+    def filling(self, seed: int, *, is_fitted: bool) -> Filling:
+        """How cells are filled; only models that are fitted now draw their parameters."""
+        from vfg.bigtable.fill_batch import Filling
+
+        proper = self.draws is not None and not is_fitted
+        chosen = self.draws, self.intervals, self.flag, seed, self.estimate
+        return Filling(*chosen, proper=proper)
+
+    def place(self, *, as_json: bool) -> tuple[Path | None, str | None]:
+        """The folder of the pieces, and the format; all files can be written."""
+        place = check_output(self.output)
+        is_folder = place == Path(self.output) or is_remote_folder(self.output)
+        format = output_format(self.output, self.to, as_json, folder=is_folder)
+        for file in filter(None, (self.report, self.save)):
+            check_target(file)
+        return place, format
+
+    def check_inputs(self, source: Source, model: Path | None) -> None:
+        """Refuse outputs that are inputs, and existing ones without `overwrite`."""
+        inputs: list[str | Path] = [str(file.path) for file in source.files]
+        inputs += [] if model is None else [model]
+        outputs = {"--output": self.output, "--report": self.report, "--save": self.save}
+        check_outputs(outputs, inputs, self.overwrite)
+
 
 @with_groups
 def impute(
@@ -261,36 +285,20 @@ def impute(
     """
     load_libraries(quiet=options.quiet)
     from vfg.bigtable.engines import engine_named
-    from vfg.bigtable.fill_batch import Filling
     from vfg.bigtable.fill_job import as_fitted
 
     # Errors of the arguments should appear before a model is fitted, which may take hours.
     with usage_errors():
-        filling = Filling(
-            writing.draws,
-            writing.intervals,
-            writing.flag,
-            options.seed,
-            writing.estimate,
-            proper=writing.draws is not None and model is None,
-        )
+        filling = writing.filling(options.seed, is_fitted=model is not None)
         workers = engine_named(writing.engine, processes=writing.processes)
-    output, save, report = writing.output, writing.save, writing.report
-    place = check_output(output)
-    is_folder = place == Path(output) or is_remote_folder(output)
-    format = output_format(output, writing.to, run.as_json, folder=is_folder)
-    for file in filter(None, (report, save)):
-        check_target(file)
-    known = load_model(model, options, save)
-    source = reading.open(table, [output], known)
-    inputs: list[str | Path] = [str(file.path) for file in source.files]
-    inputs += [] if model is None else [model]
-    outputs = {"--output": output, "--report": report, "--save": save}
-    check_outputs(outputs, inputs, writing.overwrite)
+    place, format = writing.place(as_json=run.as_json)
+    known = load_model(model, options, writing.save)
+    source = reading.open(table, [writing.output], known)
+    writing.check_inputs(source, model)
     begun = time.monotonic()
     if known is None:
         kept = KeptModel(source, options, place, writing.shard_rows)
-        result = fit_or_resume(source, options, save, kept)
+        result = fit_or_resume(source, options, writing.save, kept)
     else:
         source, result = as_fitted(source, known), known
     learning = time.monotonic() - begun
@@ -300,20 +308,22 @@ def impute(
         source,
         result,
         show=is_watched(options.quiet),
-        target=output,
+        target=writing.output,
         format=format,
         filling=filling,
         engine=workers,
         shard_rows=writing.shard_rows,
     )
-    if report is not None:
+    if writing.report is not None:
         subject = ReportSubject(source, result, model, options, learning, filling)
-        write_imputation_report(subject, report)
+        write_imputation_report(subject, writing.report)
+    if writing.output == "-":
+        return
     times = {"learning_seconds": round(learning, 2), "seed": options.seed}
-    if run.as_json and output != "-":
-        print_json({"output": output, **counts, **times})
-    elif not options.quiet and output != "-":
-        print_text(f"{output}: {summarise(counts)}", bold=str(output))
+    if run.as_json:
+        print_json({"output": writing.output, **counts, **times})
+    elif not options.quiet:
+        print_text(f"{writing.output}: {summarise(counts)}", bold=str(writing.output))
 
 
 def summarise(counts: Mapping[str, int]) -> str:

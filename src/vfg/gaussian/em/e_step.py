@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from vfg.distributions.likelihoods import LOG_TWO_PI
 from vfg.gaussian.em.general import (
     Chunk,
     Expected,
@@ -33,7 +34,7 @@ from vfg.gaussian.em.paired import (
     pair_e_step,
     supports_pairs,
 )
-from vfg.gaussian.factors import LOG_TWO_PI, Masks, condition, log_volume
+from vfg.gaussian.factors import Masks, condition, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree, tree_pass

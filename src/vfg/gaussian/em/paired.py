@@ -32,8 +32,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from vfg.distributions.likelihoods import LOG_TWO_PI
 from vfg.gaussian.em.general import Chunk, Expected, LatentMoments, needed_cliques
-from vfg.gaussian.factors import LOG_TWO_PI, Factors, log_volume
+from vfg.gaussian.factors import Factors, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
 from vfg.gaussian.trees import prefers_tree

@@ -24,6 +24,7 @@ WIDTH, HEIGHT = 240, 60
 POINTS = 97
 """Where densities are computed."""
 SHOWN_CATEGORIES = 5
+"""The most probable ones, which a card has room for."""
 MOST_BARS = 24
 """Numbers that take at most so many values are drawn as bars."""
 NORMAL_95 = 1.645
@@ -356,9 +357,9 @@ def latent_card(posterior: LatentMarginal, baseline: LatentMarginal) -> Markup:
     )
 
 
-MOST_CARDS = 100
-MOST_OPTIONS = 500
-MOST_LATENT = 12
+MOST_CARDS, MOST_OPTIONS, MOST_LATENT = 100, 500, 12
+"""Cards, categories of a list, and latent nodes that are shown at most, which bounds
+the size of the page; other names are found by searching."""
 
 
 def answers(

@@ -16,6 +16,7 @@ RowOf = Callable[[int], Mapping[str, Value]]
 """The evidence that a row of the table at hand gives, by its number from 1 on."""
 Pairs = tuple[tuple[str, Value], ...]
 MOST_UNDO = 100
+"""Steps that can be taken back; the page sends all of them with every action."""
 OBSERVING = "Values are observed: they change what is expected of causes and of effects."
 SETTING = "Values are set from outside: effects follow, causes stay as they were."
 SMALL, NARROW, LARGE = 380.0, 460.0, 1000.0

@@ -23,10 +23,12 @@ from vfg.studio.asking.model import OpenModel
 from vfg.studio.filling.tables import MatchedTable
 from vfg.training.history import History
 
-MOST_EMBEDDED = 5_000
-MOST_TSNE = 1_500
+MOST_EMBEDDED, MOST_TSNE = 5_000, 1_500
+"""Rows of a table in the plane, at most; the time of t-SNE grows faster than their number."""
 MOST_CALIBRATED = 400
+"""Rows whose numbers are held out, at most, which bounds the time."""
 ROWS_FOR_CONSISTENCY = 256
+"""Rows whose consistency is averaged, which bounds the time."""
 LEVELS = np.round(np.arange(0.1, 1.0, 0.1), 2)
 """Of the intervals whose coverage is measured."""
 

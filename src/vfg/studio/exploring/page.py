@@ -24,10 +24,12 @@ from vfg.studio.filling.page import NO_TABLE, content_bytes
 from vfg.studio.filling.tables import colour_cells
 from vfg.studio.session import Session
 
-STEPS = np.linspace(-3.0, 3.0, 25)
-PICTURE_STEPS = np.linspace(-3.0, 3.0, 9)
+STEPS, PICTURE_STEPS = np.linspace(-3.0, 3.0, 25), np.linspace(-3.0, 3.0, 9)
+"""Values of a latent coordinate in deviations, for curves and for pictures side by side."""
 MOST_SAMPLES = 200
+"""Rows that the page draws at most; `vfg sample` draws more."""
 CALIBRATION_HEIGHT, HISTORY_HEIGHT = 300, 280
+"""Of figures, in pixels."""
 ROWS_LISTED = 50
 """How many rows that were chosen in the plane are listed."""
 

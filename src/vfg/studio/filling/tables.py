@@ -37,6 +37,7 @@ MOST_MEMORY = 512 * 2**20
 EVALUATIONS = 256
 """Answers behind the explanation of a cell: exact for up to eight observed cells."""
 ROWS_AT_ONCE = 4_096
+"""Rows of a file that are read together, between looks at how much memory they take."""
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".feather", ".jsonl")
 NUMBERS = ("float", "integer", "boolean", "duration", "empty")
 DATES = ("date", "duration", "empty")
