@@ -8,7 +8,7 @@ import torch
 
 import vfg
 from vfg.cli.fitting import FitOptions, parse_bounds, parse_kinds, sections_graph
-from vfg.cli.tables import choose_columns
+from vfg.cli.table_files import choose_columns
 from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer
 

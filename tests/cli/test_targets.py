@@ -11,7 +11,7 @@ import pytest
 from cli.test_processes import ENVIRONMENT, VFG, run, shell
 
 from vfg.cli.model_files import history_file, write_history
-from vfg.cli.tables import check_outputs
+from vfg.cli.table_files import check_outputs
 from vfg.training.history import History
 
 

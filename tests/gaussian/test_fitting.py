@@ -10,7 +10,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.em.general import chunks_of
 from vfg.gaussian.em.initialisation import start_values
 from vfg.gaussian.fitting import GaussianSettings, run_em
-from vfg.gaussian.trees import prefers_tree
+from vfg.gaussian.tree_messages import prefers_tree
 
 NETWORK = [("A", "C"), ("B", "C"), ("B", "D"), ("A", "F"), ("D", "F"), ("E", "F"), ("G", "F")]
 DAG = vfg.Graph.from_edges(

@@ -9,7 +9,7 @@ from vfg.gaussian.em.general import family_moments
 from vfg.gaussian.factors import Masks, condition, group_masks
 from vfg.gaussian.parameters import factors_of
 from vfg.gaussian.structure import Clique
-from vfg.gaussian.trees import clique_moments, tree_pass
+from vfg.gaussian.tree_messages import clique_moments, tree_pass
 
 TREE = vfg.Graph.tree({"a": 1, "b": 2, "c": 1, "d": 1, "e": 1}, arity=2, width=2)
 DAG = vfg.Graph.from_edges(

@@ -10,7 +10,7 @@ import vfg
 from vfg import GaussianVFG, Graph
 from vfg.gaussian.em.e_step import active_steps, expectation
 from vfg.gaussian.em.general import Expected, chunks_of, e_step
-from vfg.gaussian.summary import summarise
+from vfg.gaussian.row_sums import summarise
 from vfg.modelfile import dumps, loads
 
 
@@ -146,7 +146,7 @@ def test_sums_are_kept_in_files_and_forgotten_by_fit() -> None:
 
 
 def test_a_summary_of_many_masks_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfg.gaussian.summary.MOST_ROWS", 200)
+    monkeypatch.setattr("vfg.gaussian.row_sums.MOST_ROWS", 200)
     table, _ = some_rows(12, rows=2000)
     seen = ~table.isnan()
     short = summarise(table, seen, torch.ones(2000, dtype=torch.float64))

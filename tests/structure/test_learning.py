@@ -8,8 +8,8 @@ import pytest
 
 import vfg
 from vfg.structure import LearnedGraph, equivalence_class, structural_hamming_distance
+from vfg.structure.latent_trees import neighbour_joining
 from vfg.structure.pdag import edge_matrix
-from vfg.structure.trees import neighbour_joining
 
 NAMES = ("a", "b", "c", "d", "e")
 EDGES = [("a", "c"), ("b", "c"), ("c", "d"), ("b", "e")]

@@ -23,7 +23,7 @@ from vfg.studio.asking.cards import (
     latent_card,
     outside,
 )
-from vfg.studio.asking.graph import (
+from vfg.studio.asking.graph_drawing import (
     graph_svg,
     node_details,
     place_nodes,
@@ -31,7 +31,7 @@ from vfg.studio.asking.graph import (
 )
 from vfg.studio.asking.model import open_model
 from vfg.studio.exploring.analysis import consistency
-from vfg.studio.filling.tables import open_table
+from vfg.studio.filling.opened_tables import open_table
 from vfg.studio.markup import Markup, concat, element, picture_shape, png, stretch
 
 SIZE = Variable("size", "number", "size", -4.0, 4.0)

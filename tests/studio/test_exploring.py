@@ -22,7 +22,7 @@ from vfg.studio.exploring.analysis import (
     samples,
     traversal,
 )
-from vfg.studio.filling.tables import comparison, open_table
+from vfg.studio.filling.opened_tables import comparison, open_table
 from vfg.training.history import Epoch, History
 
 

@@ -16,8 +16,7 @@ from plotly.utils import PlotlyJSONEncoder
 from vfg.plots.report import confidence
 from vfg.sklearn import VFGImputer
 from vfg.studio.asking.model import open_model
-from vfg.studio.filling.page import cell_text
-from vfg.studio.filling.tables import (
+from vfg.studio.filling.opened_tables import (
     cell,
     colour_cells,
     comparison,
@@ -27,6 +26,7 @@ from vfg.studio.filling.tables import (
     read_bytes,
     row_evidence,
 )
+from vfg.studio.filling.page import cell_text
 from vfg.studio.session import Session
 
 
@@ -65,7 +65,7 @@ def test_files_that_are_no_tables_are_refused_in_a_sentence(places, name, data, 
 
 
 def test_large_files_are_sent_to_the_command_line(monkeypatch, places):
-    monkeypatch.setattr("vfg.studio.filling.tables.MOST_BYTES", 3)
+    monkeypatch.setattr("vfg.studio.filling.opened_tables.MOST_BYTES", 3)
     with pytest.raises(ValueError, match="vfg impute"):
         read_bytes(places, "a.csv", b"zip,size,count\n1,2,3\n")
 
@@ -170,7 +170,7 @@ def test_models_of_numbers_fill_with_means(network, network_opened):
 
 
 def test_long_tables_are_sent_to_the_command_line(monkeypatch, mixed_opened, table):
-    monkeypatch.setattr("vfg.studio.filling.tables.MOST_ROWS", 10)
+    monkeypatch.setattr("vfg.studio.filling.opened_tables.MOST_ROWS", 10)
     with pytest.raises(ValueError, match="at most 10; fill it with: vfg impute"):
         fill_table(mixed_opened, table)
 
@@ -339,7 +339,7 @@ def test_small_files_of_large_tables_are_refused(places):
 
 
 def test_texts_that_take_much_memory_are_refused(monkeypatch, places):
-    monkeypatch.setattr("vfg.studio.filling.tables.MOST_MEMORY", 2**20)
+    monkeypatch.setattr("vfg.studio.filling.opened_tables.MOST_MEMORY", 2**20)
     column = ["x" * 1000] * 5000
     buffer = io.BytesIO()
     pq.write_table(pa.table({"zip": column, "size": [0.5] * 5000, "count": [1] * 5000}), buffer)

@@ -26,7 +26,7 @@ from vfg.cli.options import (
     option,
 )
 from vfg.cli.progress import is_watched, watch_training
-from vfg.cli.tables import choose_columns, parse_columns
+from vfg.cli.table_files import choose_columns, parse_columns
 from vfg.utils.remote import is_remote
 from vfg.utils.specs import check_choice
 

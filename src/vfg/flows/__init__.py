@@ -24,7 +24,7 @@ from vfg.flows.fast.primitives import (
     tensor_cores,
     times,
 )
-from vfg.flows.images import ImageDecoder, ImageEncoder, ImageNetwork
+from vfg.flows.image_networks import ImageDecoder, ImageEncoder, ImageNetwork
 from vfg.flows.linear import (
     ActivationNormalisation,
     ElementwiseAffine,

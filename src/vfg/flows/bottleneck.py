@@ -11,7 +11,7 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.checks import check_count, check_image, check_rate, private_generator
 from vfg.flows.conditioners import check_residual
-from vfg.flows.images import ImageDecoder, ImageEncoder
+from vfg.flows.image_networks import ImageDecoder, ImageEncoder
 from vfg.flows.specs import FlowSpec
 
 

@@ -19,7 +19,7 @@ from vfg.flows.conditioners import (
     Network,
 )
 from vfg.flows.fast.primitives import join, split
-from vfg.flows.images import ImageNetwork
+from vfg.flows.image_networks import ImageNetwork
 from vfg.flows.splines import (
     bounded_bins,
     bounded_derivatives,

@@ -22,7 +22,7 @@ from vfg.gaussian.factors import (
     log_volume,
 )
 from vfg.gaussian.parameters import factors_of
-from vfg.gaussian.trees import prefers_tree, tree_pass
+from vfg.gaussian.tree_messages import prefers_tree, tree_pass
 
 if TYPE_CHECKING:
     from vfg.gaussian.model import GaussianVFG

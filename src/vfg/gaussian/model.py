@@ -18,8 +18,8 @@ from vfg.gaussian.fitting import GaussianSettings, LikelihoodHistory, fit_exact,
 from vfg.gaussian.leaves import Leaves, leaf_spec
 from vfg.gaussian.log_prob import Encoded, chunk_size, row_scores
 from vfg.gaussian.parameters import Parameters
+from vfg.gaussian.row_sums import Summary, summarise
 from vfg.gaussian.structure import Passing, Structure
-from vfg.gaussian.summary import Summary, summarise
 from vfg.gaussian.to_deep import make_deep
 from vfg.graph import Graph
 from vfg.graph.graph import as_graph

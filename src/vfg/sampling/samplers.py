@@ -12,7 +12,7 @@ from vfg.distributions.priors import bound_log_scale
 from vfg.flows import AffineCoupling, Conditioner, ImageNetwork, Network
 from vfg.flows.checks import check_count, check_flag, check_rate
 from vfg.flows.conditioners import check_residual
-from vfg.flows.images import squeeze, unsqueeze
+from vfg.flows.image_networks import squeeze, unsqueeze
 from vfg.passing.aggregation import aggregation
 from vfg.passing.schedule import Block
 from vfg.sampling.noise import (

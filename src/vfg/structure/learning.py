@@ -14,6 +14,7 @@ from vfg.graph import Graph, Network
 from vfg.graph.checks import suggestion
 from vfg.imputation.columns import as_frame
 from vfg.structure.completing import AdditiveSampler, draw_gaussian, fit_covariance
+from vfg.structure.latent_trees import learn_tree
 from vfg.structure.learned import LearnedGraph, Pair, with_positions
 from vfg.structure.pdag import (
     apply_meek_rules,
@@ -24,7 +25,6 @@ from vfg.structure.pdag import (
 )
 from vfg.structure.scores import Features, MomentScore, pair_information, pair_penalties
 from vfg.structure.search import Families, graph_of_order, sample_orders, search_order
-from vfg.structure.trees import learn_tree
 from vfg.tables.cells import Array, Mask
 from vfg.tables.encoding import Encoding
 from vfg.tables.frames import open_table

@@ -14,7 +14,7 @@ from vfg.inference.variables import Array, Variable, days_of, format_number, mom
 from vfg.plots.imputations import missing_bands
 from vfg.plots.style import shorten
 from vfg.studio.exploring.analysis import IntervalScores, Traversal
-from vfg.studio.filling.tables import MatchedTable
+from vfg.studio.filling.opened_tables import MatchedTable
 from vfg.studio.markup import png, stretch
 from vfg.training.history import History
 

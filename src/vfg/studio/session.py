@@ -13,7 +13,7 @@ from typing import Any
 from vfg.inference.variables import Value
 from vfg.studio.asking.model import OpenModel
 from vfg.studio.exploring.analysis import consistency, history_beside
-from vfg.studio.filling.tables import (
+from vfg.studio.filling.opened_tables import (
     MOST_BYTES,
     MatchedTable,
     fill_table,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import AffineCoupling, SplineCoupling, of_kind
-from vfg.flows.images import GroupedConvolution
+from vfg.flows.image_networks import GroupedConvolution
 
 Loss = Callable[..., Tensor]
 COST = {"cpu": 120.0, "cuda": 60.0}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vfg.flows import Flow, Rounding, of_kind, temporarily_set, tensor_cores
-from vfg.flows.images import GroupedConvolution
+from vfg.flows.image_networks import GroupedConvolution
 from vfg.passing.aggregation import FramedPrecision
 from vfg.training.acceleration import (
     COST,

@@ -10,7 +10,7 @@ import typer
 from vfg.cli.errors import suggest
 from vfg.cli.options import AsJson, Debug, Output, OutputFormat, Seed, check_share
 from vfg.cli.output import print_json, print_names, print_text
-from vfg.cli.tables import check_outputs, output_format, write_batches
+from vfg.cli.table_files import check_outputs, output_format, write_batches
 
 MECHANISMS = ("mcar", "mar", "mnar")
 SIMULATED = ("synthetic", "gaussian_network")

@@ -18,7 +18,7 @@ from vfg.cli.errors import print_line
 from vfg.cli.fitting import FitOptions, load_table_model
 from vfg.cli.options import Level, RunOptions, TableFiles, check_share, option, with_groups
 from vfg.cli.output import print_json, print_table, print_text
-from vfg.cli.tables import ReadOptions, report_reading
+from vfg.cli.table_files import ReadOptions, report_reading
 from vfg.utils.files import write_atomically
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from vfg.cli.errors import usage_errors
 from vfg.cli.model_files import choose_model
 from vfg.cli.options import Debug, ModelFile, ModelOption
-from vfg.cli.tables import check_outputs
+from vfg.cli.table_files import check_outputs
 
 
 def export(

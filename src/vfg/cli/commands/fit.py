@@ -14,7 +14,7 @@ from vfg.cli.model_files import history_file, write_history
 from vfg.cli.options import RunOptions, TableFiles, with_groups
 from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import load_libraries
-from vfg.cli.tables import ReadOptions, check_outputs, report_reading
+from vfg.cli.table_files import ReadOptions, check_outputs, report_reading
 from vfg.utils.files import is_stream
 from vfg.utils.remote import is_remote
 

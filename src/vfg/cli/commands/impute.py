@@ -31,7 +31,7 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched, load_libraries, progress_bar
-from vfg.cli.tables import ReadOptions, check_outputs, output_format, report_reading
+from vfg.cli.table_files import ReadOptions, check_outputs, output_format, report_reading
 from vfg.utils.extras import needs
 from vfg.utils.files import is_stream
 from vfg.utils.remote import is_remote

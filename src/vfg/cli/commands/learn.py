@@ -13,7 +13,7 @@ from vfg.cli.fitting import KnowledgeOptions, parse_kinds
 from vfg.cli.options import FILES, FITTING, Quiet, RunOptions, Seed, TableFiles, option, with_groups
 from vfg.cli.output import print_json, print_text
 from vfg.cli.progress import is_watched
-from vfg.cli.tables import ReadOptions, check_outputs, choose_columns, report_reading
+from vfg.cli.table_files import ReadOptions, check_outputs, choose_columns, report_reading
 
 
 @dataclass(frozen=True, kw_only=True)

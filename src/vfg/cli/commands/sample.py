@@ -23,7 +23,7 @@ from vfg.cli.options import (
 )
 from vfg.cli.output import print_json
 from vfg.cli.progress import is_watched, progress_bar
-from vfg.cli.tables import ROWS, check_outputs, output_format, write_batches
+from vfg.cli.table_files import ROWS, check_outputs, output_format, write_batches
 
 if TYPE_CHECKING:
     from vfg import Model

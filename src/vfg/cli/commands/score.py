@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vfg.cli.options import with_groups
-from vfg.cli.tables import RowOptions
+from vfg.cli.table_files import RowOptions
 
 if TYPE_CHECKING:
     from vfg import Model

@@ -11,7 +11,7 @@ from vfg.cli.errors import print_line, usage_errors
 from vfg.cli.model_files import draw_history, read_history
 from vfg.cli.options import Arrows, AsJson, Debug, Overwrite
 from vfg.cli.output import print_json, print_table, print_text
-from vfg.cli.tables import check_outputs
+from vfg.cli.table_files import check_outputs
 
 if TYPE_CHECKING:
     from vfg.graph import Network

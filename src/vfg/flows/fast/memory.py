@@ -18,7 +18,7 @@ from torch import Tensor
 from vfg.flows.base import Flow
 from vfg.flows.conditioners import Conditioner
 from vfg.flows.fast.primitives import is_ordinary
-from vfg.flows.images import GatedResidual
+from vfg.flows.image_networks import GatedResidual
 
 MEMORIES = ("store", "recompute", "invert")
 """Everything; the states between layers, from which the rest is computed again; input and output,

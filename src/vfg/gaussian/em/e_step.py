@@ -37,7 +37,7 @@ from vfg.gaussian.em.paired import (
 from vfg.gaussian.factors import Masks, condition, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of
 from vfg.gaussian.structure import Structure
-from vfg.gaussian.trees import prefers_tree, tree_pass
+from vfg.gaussian.tree_messages import prefers_tree, tree_pass
 
 SHARED = 2
 """Rows per mask above which it is faster to factorise every mask once."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from vfg.gaussian.factors import Masks, condition, group_masks, image_moments
 from vfg.gaussian.parameters import Values, factors_of, innovation_map
 from vfg.gaussian.structure import Clique, Structure
-from vfg.gaussian.trees import clique_moments, prefers_tree, tree_pass
+from vfg.gaussian.tree_messages import clique_moments, prefers_tree, tree_pass
 
 NUMBERS_AT_ONCE = 2**24
 """Numbers in the covariances of one chunk of rows, which bounds memory."""

@@ -37,7 +37,7 @@ from vfg.gaussian.em.general import Chunk, Expected, LatentMoments, needed_cliqu
 from vfg.gaussian.factors import Factors, log_volume
 from vfg.gaussian.parameters import Parameters, Values, factors_of, innovation_map
 from vfg.gaussian.structure import Structure
-from vfg.gaussian.trees import prefers_tree
+from vfg.gaussian.tree_messages import prefers_tree
 
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]

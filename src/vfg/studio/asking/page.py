@@ -8,7 +8,7 @@ from typing import Any
 from dash import Dash, ctx, dcc, html, no_update
 
 from vfg.graph import Graph
-from vfg.studio.asking.graph import view_of
+from vfg.studio.asking.graph_drawing import view_of
 from vfg.studio.asking.state import PageState, render, update
 from vfg.studio.components import box, connect
 from vfg.studio.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 
 from vfg.inference.variables import Value
 from vfg.studio.asking.cards import answers, code, evidence_list, introduction
-from vfg.studio.asking.graph import graph_svg, node_details, view_of
+from vfg.studio.asking.graph_drawing import graph_svg, node_details, view_of
 from vfg.studio.asking.model import OpenModel
 
 Action = Mapping[str, Any]

@@ -20,7 +20,7 @@ from vfg.inference.variables import Array
 from vfg.inputs import Name
 from vfg.plots.latents import principal_components
 from vfg.studio.asking.model import OpenModel
-from vfg.studio.filling.tables import MatchedTable
+from vfg.studio.filling.opened_tables import MatchedTable
 from vfg.training.history import History
 
 MOST_EMBEDDED, MOST_TSNE = 5_000, 1_500

@@ -20,8 +20,8 @@ from vfg.studio.exploring.analysis import (
     samples,
     traversal,
 )
+from vfg.studio.filling.opened_tables import colour_cells
 from vfg.studio.filling.page import NO_TABLE, content_bytes
-from vfg.studio.filling.tables import colour_cells
 from vfg.studio.session import Session
 
 STEPS, PICTURE_STEPS = np.linspace(-3.0, 3.0, 25), np.linspace(-3.0, 3.0, 9)

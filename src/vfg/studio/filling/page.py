@@ -17,7 +17,7 @@ from vfg.studio import components as parts
 from vfg.studio.asking.cards import spread_text
 from vfg.studio.asking.model import OpenModel
 from vfg.studio.components import box, choice, connect, number, plot, row
-from vfg.studio.filling.tables import (
+from vfg.studio.filling.opened_tables import (
     ENDINGS,
     MOST_BYTES,
     Cell,

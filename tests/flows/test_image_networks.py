@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from vfg.flows import ImageDecoder, ImageEncoder, ImageNetwork
-from vfg.flows.images import squeeze, unsqueeze
+from vfg.flows.image_networks import squeeze, unsqueeze
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
