@@ -96,8 +96,8 @@ def test_leaves_may_be_called_like_columns_or_give_positions_or_widths_only():
 @pytest.mark.parametrize(
     ("leaves", "message"),
     [
-        ({"a": 1, "b": 1}, "the table lacks none and the graph lacks 'c', 'd'"),
-        (dict.fromkeys("abcdz", 1), "the table lacks 'z' and the graph lacks none"),
+        ({"a": 1, "b": 1}, "the table, but the graph lacks 'c', 'd'; name"),
+        (dict.fromkeys("abcdz", 1), "the table, but the table lacks 'z'; name"),
         ({"p": 1, "q": 1}, "the table lacks 'p', 'q' and the graph lacks 'a', 'b', 'c', 'd'"),
     ],
 )

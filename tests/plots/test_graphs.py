@@ -60,11 +60,11 @@ def test_labels_name_width_and_aggregation():
     assert sorted(texts) == ["a (2)", "b (2)", "h (2), mean", "r (2)"]
 
 
-def test_given_and_asked_leaves_differ():
+def test_evidence_and_targets_differ():
     ax, places = plots.graph(DAG, observed=["a", "r"]), plots.positions(DAG)
-    assert spots(ax, "given") == {places["a"]}
-    assert spots(ax, "asked for") == {places["b"]}
-    assert spots(ax, "latent, given") == {places["r"]}
+    assert spots(ax, "evidence") == {places["a"]}
+    assert spots(ax, "target") == {places["b"]}
+    assert spots(ax, "latent, evidence") == {places["r"]}
 
 
 def test_two_hundred_leaves_are_counted_instead_of_named_and_do_not_touch():

@@ -49,7 +49,7 @@ class ReadOptions:
     from_: str | None = option(
         None,
         FILES,
-        "Format of the table if its name does not tell: csv, tsv, parquet, feather or jsonl.",
+        "Format of the table if its name does not show it: csv, tsv, parquet, feather or jsonl.",
         "--from",
         metavar="FORMAT",
     )

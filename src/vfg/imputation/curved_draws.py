@@ -56,18 +56,20 @@ HINGE_COST = 3.0
 PRODUCTS = 12
 """Columns of numbers up to which products of two of them are candidates."""
 TRIMMED = 0.99
-"""The quantile of the size of a term up to which it must explain something, too: a few outlying
-cells look like a curve."""
+"""Cells up to this quantile of the size of a term must support the term by themselves: a few
+outlying cells look like a curve."""
 GRID, FINE_GRID = 96, 288
-"""Points of the grid of a cell, and if a curved column follows it closely."""
+"""Points of the grid that a missing cell is drawn on, and where a curved column follows the cell
+closely."""
 CLOSE = 0.2
 """The deviation of a curved column about its curve below which the grid is fine."""
 HEAVIEST = 10.0
-"""The kurtosis up to which columns are drawn with Normal noise, and noise about curves is taken for
-that: with heavier tails, draws would lose the shape that those of an ensemble have. Exponential
-variables have 9, lognormal ones far more."""
+"""The kurtosis up to which columns, and noise about curves, are drawn as Normal: with heavier
+tails, draws would lose the shape that those of an ensemble have. Exponential variables have 9,
+lognormal ones far more."""
 UNEVEN = 0.4
-"""The correlation of its size with what is predicted up to which it does."""
+"""The correlation of the size of residuals with the prediction up to which noise about a curve
+counts as constant."""
 MARGIN = 0.25
 """Deviations beyond the observed range at which grids end."""
 SHAPE_BOUND = 3.0

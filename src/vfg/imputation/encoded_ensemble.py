@@ -44,7 +44,7 @@ MEDIAN_DRAWS = 240
 ROWS_OF_DRAWS = 1024
 """Rows that are drawn together where every row has many draws, which bounds memory."""
 WARNED_OF_CATEGORIES: weakref.WeakKeyDictionary[Any, set[Label]] = weakref.WeakKeyDictionary()
-"""Models, and the columns that their users know to have new categories."""
+"""By model the columns with new categories of which a warning was given."""
 
 
 class EncodedEnsemble(Ensemble):

@@ -59,12 +59,12 @@ from vfg.utils.linalg import mean_in_order
 from vfg.utils.random import normal
 
 DRAWS = 60
-"""How many draws the ends of intervals are read from, whatever the way of asking: ends of a 90 %
+"""Draws that the ends of intervals are computed from, by every method: ends of a 90 %
 interval are then the third draws from either side. Time grows in proportion to their number."""
 DRAWING_SEEDS = 1009
 """Stride of the seeds of draws, above the number of parts, so that parts have different seeds."""
 DEVIATION_DRAWS = 60
-"""Draws that tell the deviation of an entry, on which their width depends."""
+"""Draws from which the deviation of an entry is estimated, on which the width of draws depends."""
 
 OPTIONAL = (
     "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
@@ -78,7 +78,7 @@ BEYOND, DISTANCES = "beyond", "distances"
 TARGETED = "targeted"
 """The means of row mixtures by the metrics of columns."""
 FREE = "free "
-"""Before the kinds whose means are not clipped, which their draws are about."""
+"""Prefix of kinds whose means are not clipped; draws are centred at these means."""
 
 
 @dataclass(frozen=True)

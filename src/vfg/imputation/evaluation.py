@@ -25,7 +25,7 @@ NOTHING_HIDDEN = (
     "no cell was hidden, so there is nothing to compare: every row keeps one known cell, from "
     "which others are predicted; use a table with more columns or rows, or a larger share"
 )
-"""What an evaluation says without hidden cells, as that of a single column."""
+"""Text of an evaluation without hidden cells, as that of a single column."""
 
 
 @dataclass(frozen=True)

@@ -533,11 +533,12 @@ def _check_labels(labels: dict[str, tuple[Label, ...]], encoding: Encoding) -> N
     lacking = [
         label for label in encoding.sections if label not in named and label not in encoding.idle
     ]
-    if unknown or lacking:
+    wrong = [f"the table lacks {quote(unknown)}"] if unknown else []
+    wrong += [f"the graph lacks {quote(lacking)}"] if lacking else []
+    if wrong:
         raise ValueError(
-            f"the leaves of the graph must hold the columns of the table, but the table lacks "
-            f"{quote(unknown) or 'none'} and the graph lacks {quote(lacking) or 'none'}; name "
-            "leaves like columns, or give them columns="
+            f"the leaves of the graph must hold the columns of the table, but {' and '.join(wrong)}"
+            "; name leaves like columns, or give them columns="
         )
 
 

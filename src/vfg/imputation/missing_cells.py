@@ -64,7 +64,7 @@ NEVER_OBSERVED = (
 )
 ALL_DIFFERENT = "stay missing: nearly every cell is different, as in identifiers or free text"
 WARNED_OF_COLUMNS: weakref.WeakKeyDictionary[Any, list[Label]] = weakref.WeakKeyDictionary()
-"""Models, and the columns that their users know to stay missing."""
+"""By model the columns that stay missing, of which a warning was given."""
 
 
 def know_of_empty_columns(model: TableModel, *, numbers: bool = False) -> None:

@@ -114,7 +114,7 @@ STEEP_TILT = 1.5
 where they were and others predict the column, and at most 1.4 where the log-odds of its own value
 grew by 1.5 per deviation."""
 STEP_COST = 4.0
-"""What a step costs, as a logarithm of a Bayes factor, since its slope has no prior of its own. In
+"""Penalty of a step, as a logarithm of a Bayes factor, since its slope has no prior of its own. In
 tables of two columns, where it says the same as the other column, it explained 1.4 to 3.1 more."""
 MOST_STEPS = 3
 """Columns that are tried for that, at most, which bounds the time."""
@@ -122,9 +122,9 @@ ONE_MARGIN = 1.0
 """By how much the own value must explain more than one other column, since the two are the same
 where that column alone predicts it: the own value then explained at most 0.1 more."""
 SKEWED = 1.0
-"""The skewness of a column from which its normal scores are looked at, too."""
+"""The skewness of a column from which its normal scores are examined, too."""
 SCORED_COLUMNS, SCORED_ROWS = 40, 5
-"""The most columns, and the fewest rows per column, of tables whose scores are looked at."""
+"""The most columns, and the fewest rows per column, of tables whose scores are examined."""
 GRID = (np.arange(40.0) + 0.5) / 40.0
 """Shares over which those of the three explanations are integrated."""
 

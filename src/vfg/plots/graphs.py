@@ -331,10 +331,10 @@ def _nodes(
     sizes = _sizes(ax, places)
     looks = {
         "leaf": ("s", OBSERVED, OBSERVED),
-        "given": ("s", OBSERVED, OBSERVED),
-        "asked for": ("s", "white", FILLED),
+        "evidence": ("s", OBSERVED, OBSERVED),
+        "target": ("s", "white", FILLED),
         "latent": ("o", "white", INK),
-        "latent, given": ("o", OBSERVED, OBSERVED),
+        "latent, evidence": ("o", OBSERVED, OBSERVED),
         "aggregation": ("o", "white", INK),
     }
 
@@ -359,9 +359,9 @@ def _kind(graph: Graph, node: Node, observed: Collection[str] | None) -> str:
     if not graph.children(node.name):
         if observed is None:
             return "leaf"
-        return "given" if node.name in observed else "asked for"
+        return "evidence" if node.name in observed else "target"
     if node.name in (observed or ()):
-        return "latent, given"
+        return "latent, evidence"
     return "aggregation" if len(graph.children(node.name)) > 1 else "latent"
 
 

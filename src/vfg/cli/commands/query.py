@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_PICTURES = 6
 """With more answers than these, none gets a histogram."""
 MOST_SHARES = 12
-"""How many categories are listed, the likeliest first."""
+"""How many categories are listed, the most probable first."""
 
 
 class Query(Command):
