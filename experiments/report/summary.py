@@ -138,6 +138,10 @@ def remarks(found: dict[str, Found]) -> str:
     measured = found.get("imputation", {})
     lost = {loss: lost_contests(measured, key) for key, loss in LOSSES.items()}
     told = [fill("results.lost", loss=loss, names=names) for loss, names in lost.items() if names]
+    single = {loss: lost_contests(measured, key, single=True) for key, loss in LOSSES.items()}
+    listed = [f"By {loss}: {names}" for loss, names in single.items() if names]
+    if listed:
+        told.append(fill("results.lost_single", names=". ".join(listed)))
     if "mixed" in found:
         told.append(fill("results.lost_mixed", names=mixed.lost(found["mixed"])))
     held = {

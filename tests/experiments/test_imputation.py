@@ -436,6 +436,9 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     found |= {"b mcar50 in_sample": held(0.9, "draw")}
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
     assert "to 0.849, and of these the ones of held-back tables to 0.900." in told
+    found |= {"c mar30 unseen": {"vfg": {"ratio": 1.04, "outcome": "draw", "seeds": 1}}}
+    single = report.lost_contests({"contests": found}, "contests", single=True)
+    assert single == "c: MAR 30 %, unseen rows (1.04)"
     won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
     assert won.endswith("come to 0.800 (met). None is lost.")
     assert goals({"contests": {}}) == ""
