@@ -16,6 +16,8 @@ OTHER = ("mcar30", "unseen")
 TIMED = ("concrete", "breast_wdbc", "california")
 """A small, a wide and a long table."""
 RELATIVE = ("mse", "mae", "crps", "energy")
+MARGIN = 0.02
+"""By how much errors differ at least where a contest is won or lost."""
 SEEDS = 3
 """As many count against the best baseline."""
 GOAL = 0.9
@@ -208,11 +210,16 @@ def goals(found: Found) -> str:
     ).strip()
 
 
-def lost_contests(found: Found, key: str) -> str:
-    """The tables, masks and settings that are lost, with their ratios."""
+def lost_contests(found: Found, key: str, *, single: bool = False) -> str:
+    """The tables, masks and settings that are lost, with their ratios.
+
+    With `single`, those with a single seed, which do not count, where ours is behind by over 2 %.
+    """
     lost: dict[str, list[str]] = {}
     for group, held in found.get(key, {}).items():
-        if held.get("vfg", {}).get("outcome") == "loss":
+        own = held.get("vfg", {})
+        behind = own.get("seeds") == 1 and own["ratio"] > 1.0 + MARGIN
+        if behind if single else own.get("outcome") == "loss":
             table, *where = group.split(" ")
             title = f"{table} (tuning)" if table in found.get("tuning", ()) else table
             lost.setdefault(title, []).append(f"{named(*where)} ({held['vfg']['ratio']:.2f})")

@@ -7,7 +7,7 @@ from math import log, sqrt
 from statistics import stdev
 
 from .imputation import geometric_mean
-from .render import NONE, Found, fill, rows
+from .render import NONE, Found, fill, often, rows
 
 OUTSIDE = ("miceforest", "gcimpute", "hyperimpute")
 """Baselines that run in an environment of their own, on fewer cells."""
@@ -185,6 +185,25 @@ def _mean(own: list[float]) -> str:
     return f"{geometric_mean(own):.3f}, worst {max(own):.2f}, {below} of {len(own)} below 1"
 
 
+MARGIN = 1.02
+"""A table is lost if our error is that many times the best other one, won if it is as far below."""
+
+
+def lost(found: Found) -> str:
+    """The held-back tables that are lost, with the measure, the ratio and the best other."""
+    of_tables = contests(found, "held_back", "mcar25")
+    names = {
+        measure: [
+            f"{name} ({own[key][0]:.2f}, {own[key][1]})"
+            for name, own in of_tables.items()
+            if key in own and own[key][0] > MARGIN
+        ]
+        for key, measure in MEASURES.items()
+    }
+    told = [f"{measure}: {', '.join(tables)}" for measure, tables in names.items() if tables]
+    return "; ".join(told) or "none"
+
+
 def lines(found: Found) -> Iterator[list[str]]:
     """Lines of the table of all results: a quarter of the cells missing at random."""
     for half, words in {"held_back": "held-back", "tuning": "tuning"}.items():
@@ -200,14 +219,14 @@ def lines(found: Found) -> Iterator[list[str]]:
                 if key in contest
             )
             others = {name for group in found["groups"].values() for name in group} - {"vfg"}
-            won, lost = sum(ratio < 0.98 for ratio in own), sum(ratio > 1.02 for ratio in own)
+            wins, losses = (sum(r < 2 - MARGIN for r in own), sum(r > MARGIN for r in own))
             number, ratio = len(own), geometric_mean(own)
             yield [
                 f"mixed tables, {number} {words} ones, {measure}",
                 "`VFGImputer`",
-                "the best on each table",
+                f"the best on each table: {often(own[key][1] for own in of_tables.values())}",
                 f"{ratio:.3f} ± {ratio * stdev(map(log, own)) / sqrt(number):.3f}",
-                f"{won} / {number - won - lost} / {lost}",
+                f"{wins} / {number - wins - losses} / {losses}",
                 f"{times:.0f}x",
                 f"{len(others)}, {' to '.join(map(str, sorted({min(seeds), max(seeds)})))}",
             ]

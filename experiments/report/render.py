@@ -7,6 +7,7 @@ A template is a text file under `templates/` whose fields are written as for `st
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -59,6 +60,16 @@ def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """
     lines = [header, ["---"] * len(header), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def often(names: Iterable[str]) -> str:
+    """The two most frequent names, with their number.
+
+    Example:
+        >>> often(["a", "b", "a"])
+        'a 2, b 1'
+    """
+    return ", ".join(f"{name} {number}" for name, number in Counter(names).most_common(2))
 
 
 def folded(title: str, text: str) -> str:

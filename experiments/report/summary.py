@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from math import exp, log, sqrt
@@ -12,7 +11,7 @@ from typing import Any
 
 from . import images, mixed, paper, tables
 from .imputation import SEEDS, geometric_mean, label, lost_contests
-from .render import NONE, Found, fill, least, rows
+from .render import NONE, Found, fill, least, often, rows
 
 HEADER = (
     "task",
@@ -38,7 +37,7 @@ def table(found: dict[str, Found], *, aside: bool = False) -> str:
     return rows(HEADER, [line for line in lines if aside == any(a in line[0] for a in ASIDE)])
 
 
-ASIDE = ("tables for tuning", 'effort="best"')
+ASIDE = ("tables for tuning", "tuning ones", 'effort="best"')
 """What the lines of a second table have in their task: they flatter ours, or have one seed."""
 
 
@@ -139,6 +138,12 @@ def remarks(found: dict[str, Found]) -> str:
     measured = found.get("imputation", {})
     lost = {loss: lost_contests(measured, key) for key, loss in LOSSES.items()}
     told = [fill("results.lost", loss=loss, names=names) for loss, names in lost.items() if names]
+    single = {loss: lost_contests(measured, key, single=True) for key, loss in LOSSES.items()}
+    listed = [f"By {loss}: {names}" for loss, names in single.items() if names]
+    if listed:
+        told.append(fill("results.lost_single", names=". ".join(listed)))
+    if "mixed" in found:
+        told.append(fill("results.lost_mixed", names=mixed.lost(found["mixed"])))
     held = {
         key: [
             contest["vfg"]
@@ -207,21 +212,16 @@ def imputation(found: Found) -> Iterator[Line]:
                 sum(c["outcome"] == k for c in groups.values()) for k in ("win", "draw", "loss")
             ]
             others = [c["others"] for c in groups.values()]
+            best = often(label(c["rival"]) for c in groups.values())
             yield [
                 f"{cells}, {len(logs)} {half}, {loss}{words}",
                 f"`{ours}`",
-                f"the best on each table and mask: {_often(groups)}",
+                f"the best on each table and mask: {best}",
                 f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
                 " / ".join(map(str, counts)),
                 _cost(found, groups, method),
                 f"{min(others)} to {max(others)}, {_seeds(groups)}",
             ]
-
-
-def _often(groups: dict[str, Found]) -> str:
-    """The best other methods that are met most, with the number of contests."""
-    counts = Counter(contest["rival"] for contest in groups.values())
-    return ", ".join(f"{label(name)} {number}" for name, number in counts.most_common(2))
 
 
 def _seeds(groups: dict[str, Found]) -> str:
@@ -262,7 +262,7 @@ def density(found: Found) -> Iterator[Line]:
         yield [
             f"log p of {len(gains)} continuous tables, {title}",
             "`GaussianVFG`",
-            "the best on each table",
+            f"the best on each table: {often(name for name, _ in gains.values())}",
             f"{mean(means):+.2f} ± {standard_error(means):.2f} nats, median {median(means):+.2f}",
             " / ".join(map(str, counts)),
             NONE,

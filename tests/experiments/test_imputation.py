@@ -31,6 +31,7 @@ from experiments.benchmarks.imputation.metrics import (
     point_errors,
 )
 from experiments.benchmarks.imputation.summary import (
+    IDENTITY,
     contest,
     is_of_protocol,
     measures,
@@ -172,6 +173,12 @@ def test_the_log_keeps_cells_and_takes_new_ones_in_place_of_old(tmp_path):
     assert old["mse"] == 0.12346
     assert old["coverage_by_width"] == [0.9, 0.33333, 1.0]
     assert "draws" not in old
+    table = json.loads(log.read_text())
+    assert table["ways"] == [{"cores": 16}, {"cores": 2}]
+    assert "cores" not in table["fields"]
+    before = {"fields": [*IDENTITY, "cores"], "cells": [["glass", "mcar30", "unseen", 0, "knn", 2]]}
+    [cell] = unpacked(json.dumps(before))
+    assert cell["cores"] == 2
 
 
 def test_missforest_beats_the_mean_and_leaves_observed_cells_alone():
@@ -429,6 +436,9 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     found |= {"b mcar50 in_sample": held(0.9, "draw")}
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
     assert "to 0.849, and of these the ones of held-back tables to 0.900." in told
+    found |= {"c mar30 unseen": {"vfg": {"ratio": 1.04, "outcome": "draw", "seeds": 1}}}
+    single = report.lost_contests({"contests": found}, "contests", single=True)
+    assert single == "c: MAR 30 %, unseen rows (1.04)"
     won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
     assert won.endswith("come to 0.800 (met). None is lost.")
     assert goals({"contests": {}}) == ""

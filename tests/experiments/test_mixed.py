@@ -188,3 +188,16 @@ def test_the_page_says_how_often_sets_hold_the_truth():
     groups["pbc mcar25"]["vfg"] |= {"cells": 150, "seeds": 3}
     words = mixed.sets_in_words({"held_back": [*shares], "groups": groups})
     assert words.endswith("standard deviations of 0.014 to 0.014.")
+
+
+def test_lost_tables_are_named_with_the_measure_and_the_best_baseline():
+    groups = {
+        "a mcar25": {
+            "vfg": {"seeds": 3, "mse": 1.1, "error": 0.2},
+            "gower": {"seeds": 3, "mse": 1.0, "error": 0.3},
+        },
+        "b mcar25": {"vfg": {"seeds": 3, "mse": 1.01}, "average": {"seeds": 3, "mse": 1.0}},
+    }
+    found = {"held_back": ["a", "b"], "tuning": [], "groups": groups}
+    assert mixed.lost(found) == "squared error: a (1.10, gower)"
+    assert mixed.lost({**found, "held_back": ["b"]}) == "none"

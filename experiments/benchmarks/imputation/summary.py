@@ -326,6 +326,8 @@ def on_single_lines(text: str) -> str:
 IDENTITY = ("table", "mechanism", "setting", "seed", "method")
 LEFT_OUT = ("missing_cells", "peak_mb_at_start", "draws")
 """What is not carried over: known from the cell, or of no use."""
+WAYS = ("cores", "gpu", "jobs", "sklearn", "threads", "torch")
+"""How a cell was measured, which many cells share: a line of the file names it by its place."""
 
 
 def key_of(cell: dict[str, Any]) -> Key:
@@ -344,18 +346,29 @@ def merged(folder: Path, log: Path | None) -> list[dict[str, Any]]:
 def packed(cells: list[dict[str, Any]]) -> str:
     """The names of what was measured, and a line of values for every cell; null where none is."""
     names = {name for cell in cells for name in cell}
-    fields = [*IDENTITY, *sorted(names - {*IDENTITY, *LEFT_OUT})]
-    short = [[_short(cell.get(name)) for name in fields] for cell in cells]
+    fields = [*IDENTITY, *sorted(names - {*IDENTITY, *LEFT_OUT, *WAYS}), "way"]
+    known = [{name: cell[name] for name in WAYS if name in cell} for cell in cells]
+    ways = sorted({json.dumps(way) for way in known})
+    places = {way: place for place, way in enumerate(ways)}
+    short = [
+        [_short(value) for value in (*map(cell.get, fields[:-1]), places[json.dumps(way)])]
+        for cell, way in zip(cells, known, strict=True)
+    ]
     body = ",\n".join(json.dumps(row, separators=(",", ":")) for row in short)
-    return f'{{\n"fields": {json.dumps(fields)},\n"cells": [\n{body}\n]\n}}\n'
+    listed = ",\n".join(ways)
+    return (
+        f'{{\n"fields": {json.dumps(fields)},\n"ways": [\n{listed}\n],\n"cells": [\n{body}\n]\n}}\n'
+    )
 
 
 def unpacked(text: str) -> list[dict[str, Any]]:
     table = json.loads(text)
-    return [
+    cells = [
         {name: value for name, value in zip(table["fields"], row, strict=True) if value is not None}
         for row in table["cells"]
     ]
+    # Files of before, which have no ways, have these fields in every line.
+    return [{**table["ways"][cell.pop("way")], **cell} if "way" in cell else cell for cell in cells]
 
 
 def _short(value: Any) -> Any:
