@@ -179,7 +179,10 @@ def test_gradients_reach_every_parameter(aggregation):
             assert parameter.grad.abs().sum() > 0, name
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "precision", "gaussian"])
+@pytest.mark.parametrize(
+    "aggregation",
+    ["mean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("precision", "gaussian"))],
+)
 def test_a_whole_step_is_one_compiled_graph(aggregation):
     model = perturbed(small(aggregation), 0)
 

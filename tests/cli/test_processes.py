@@ -108,6 +108,8 @@ def test_the_shell_completes_commands_and_columns(tmp_path, store):
             "COMP_CWORD": str(len(words.split()) - (not words.endswith(" "))),
         }
         script = Path(sys.executable).parent / "vfg"
+        if not script.exists():
+            pytest.skip("the command vfg is not installed beside this Python")
         found = subprocess.run(
             [script], capture_output=True, text=True, env=environment, timeout=60
         )

@@ -164,13 +164,14 @@ def test_the_quick_benchmark_of_likelihoods_says_what_options_bring(tmp_path):
 @pytest.mark.slow
 def test_the_quick_run_on_parts_of_images_asks_three_models_and_draws(tmp_path):
     module, where = "experiments.benchmarks.conditional_images", ("--output", str(tmp_path))
-    run(module, "--quick", *where)
+    chosen = ["VFG", "masked VAE", "regressor"]
+    run(module, "--quick", "--models", *chosen, *where)
     found = json.loads((tmp_path / "conditional_images.json").read_text())
-    assert list(found["models"]) == ["VFG", "masked VAE", "regressor"]
+    assert list(found["models"]) == chosen
     assert all(math.isfinite(number) for number in numbers(found))
     for name, row in found["models"].items():
-        assert row["half, nll"] < 32 * math.log(2), name  # a fair coin per pixel
-        assert row["block, nll"] < 16 * math.log(2), name
+        assert max(row["half, nll"]) < 32 * math.log(2), name  # a fair coin per pixel
+        assert max(row["block, nll"]) < 16 * math.log(2), name
     run(module, "--quick", "--draw", *where)
     assert (tmp_path / "conditional_images.png").read_bytes().startswith(b"\x89PNG")
 

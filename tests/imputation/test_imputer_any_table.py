@@ -60,21 +60,21 @@ def check_everything(imputer, frame):
     assert pickle.loads(pickle.dumps(imputer)).transform(frame).equals(filled)
 
 
-@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
+@pytest.mark.filterwarnings("ignore:missing values of columns? .* are not filled")
 @given(frames())
 @settings(max_examples=15)
 def test_any_table_has_an_answer(frame):
     check_everything(linear(), frame)
 
 
-@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
+@pytest.mark.filterwarnings("ignore:missing values of columns? .* are not filled")
 @given(frames(fewest=20))
 @settings(max_examples=3)
 def test_any_table_has_a_nonlinear_answer(frame):
     check_everything(light(), frame)
 
 
-@pytest.mark.filterwarnings("ignore:missing values of column .* are not filled")
+@pytest.mark.filterwarnings("ignore:missing values of columns? .* are not filled")
 @pytest.mark.slow
 @given(frames(fewest=20))
 @settings(max_examples=40)

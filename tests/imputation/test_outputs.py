@@ -96,7 +96,7 @@ def test_a_table_without_any_cell(keep):
     table = np.full((3, 2), np.nan)
     imputer = linear(keep_empty_features=keep).fit(table)
     expected = np.zeros((3, 2 if keep else 0))
-    with nullcontext() if keep else pytest.warns(UserWarning, match="column 0, 1 are not filled"):
+    with nullcontext() if keep else pytest.warns(UserWarning, match="columns 0, 1 are not filled"):
         np.testing.assert_array_equal(imputer.transform(table), expected)
     assert imputer.sample(table, 2).shape == (2, *expected.shape)
     assert imputer.predict_interval(table)[0].shape == expected.shape

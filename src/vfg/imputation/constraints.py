@@ -66,7 +66,8 @@ def parse_constraint(text: str, labels: Sequence[Label]) -> list[Constraint]:
 
     Example:
         >>> [one.form for one in parse_constraint("0 <= age <= 120", ["age"])]
-        [Linear(terms={'age': -1.0}, constant=0.0), Linear(terms={'age': 1.0}, constant=-120.0)]
+        [LinearExpression(terms={'age': -1.0}, constant=0.0),
+         LinearExpression(terms={'age': 1.0}, constant=-120.0)]
     """
     if not isinstance(text, str):
         raise TypeError(f"a constraint is a text such as 'a + b == total', but is {text!r}")

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from vfg.utils.remote import RemotePath, is_remote
 
@@ -126,14 +126,30 @@ def standard_output() -> Iterator[BinaryIO]:
         yield stream
         stream.flush()
         return
-    # Without a buffer, write may take a part and return how much: a buffer writes the rest.
-    buffered = io.BufferedWriter(stream)
-    try:
-        yield buffered
-        buffered.flush()
-    finally:
-        with suppress(OSError, ValueError):
-            buffered.detach()
+    yield cast(BinaryIO, _WholeWrites(stream))
+
+
+class _WholeWrites(io.BufferedIOBase):
+    """A stream without a buffer, whose writes may take a part, as one that takes everything.
+
+    A buffered writer would try again to write what a full disk refused when it is deleted.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self.whole = raw
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while rest:
+            taken = self.whole.write(rest)
+            if taken is None:
+                raise BlockingIOError("standard output takes nothing now; name a file")
+            rest = rest[taken:]
+        return size
 
 
 def _is_file(stream: BinaryIO) -> bool:

@@ -199,7 +199,7 @@ def test_derivatives_are_those_of_indexing():
     assert torch.autograd.gradcheck(lambda a, b: join(a, b, ONE, TWO, PLACES), halves)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")
 def test_forward_mode_goes_through():
     x = states().detach()
     _, tangents = torch.func.jvp(lambda x: split(x, ONE, TWO, PLACES), (x,), (2.0 * x,))
