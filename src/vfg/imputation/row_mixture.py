@@ -6,7 +6,8 @@ variances $v_k$, 0 where it is known. Column j has the noise $h_j^2$, so that
 
 $$p(x_o) = \tfrac1n \sum_k \prod_{j \in o} N(x_j;\, m_{kj},\, v_{kj} + h_j^2).$$
 
-The noise is fitted by expectation-maximisation, every row explained by the others. Missing cells
+The noise is fitted by expectation-maximisation, every row explained by the others; that of
+categories, which agree exactly in many rows, is at least 0.5. Missing cells
 of the components are filled with the model's means, each row again without itself. Remaining
 dependence between columns is left to a linear model of the residuals $x_o - \sum_k r_k m_{ko}$.
 
