@@ -319,6 +319,8 @@ def test_a_folder_without_tables_and_an_unknown_format_are_refused(tmp_path):
         open_table(tmp_path)
     with pytest.raises(ValueError, match="is not known from its name"):
         open_table(text_file(tmp_path, "a\n1\n", "table.xyz"))
+    with pytest.raises(ValueError, match="is a model, not a table; name a model after -m"):
+        open_table(text_file(tmp_path, "a\n1\n", "table.vfg"))
     with pytest.raises(ValueError, match="must be one of csv"):
         open_table(text_file(tmp_path, "a\n1\n"), format="excel")
     with pytest.raises(ValueError, match="at least one file"):

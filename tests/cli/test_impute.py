@@ -317,3 +317,12 @@ def test_draws_of_a_table_that_is_fitted_draw_parameters_too(store, here, comman
     filling = with_parameters(vfg.load(store.model), source.read(), source.rows, filling)
     expected = filled_batch(vfg.load(store.model), source.read().to_batches()[0], 0, filling)
     assert np.allclose(proper["height"], expected["height"].to_numpy())
+
+
+def test_a_warning_is_printed_once(here, commands):
+    """The table is read for fitting and for filling."""
+    days = [f"2020-01-{k + 1:02d}" for k in range(28)]
+    table = pd.DataFrame({"day": [*days, "soon"], "x": [None, *range(28)]})
+    table.to_csv("days.csv", index=False)
+    result = commands.invoke("impute", "days.csv", "-o", "filled.csv", "--effort", "fast")
+    assert result.stderr.count("cannot be read as such") == 1

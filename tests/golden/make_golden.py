@@ -559,6 +559,20 @@ def table_metrics():
     return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
 
 
+def table_interactions():
+    """Trees of products of two columns, and row mixtures whose categories tell no distances."""
+    generator = np.random.default_rng(50)
+    number, place = generator.normal(size=127), generator.integers(2, size=127)
+    frame = pd.DataFrame({
+        "height": number,
+        "weight": np.where(place, number, -number) + 0.2 * generator.normal(size=127),
+        "member": np.array(["no", "yes"], dtype=object)[place],
+        "letter": np.array(list("abcdefghijkl"), dtype=object)[generator.integers(12, size=127)],
+    })  # fmt: skip
+    frame = frame.mask(generator.random(frame.shape) < 0.1)
+    return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
+
+
 def table_selection():
     """A Normal model fitted together with the reason why cells are missing."""
     frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
@@ -608,6 +622,7 @@ MODELS = {
     "table_metrics": table_metrics,
     "table_selection": table_selection,
     "table_lines": table_lines,
+    "table_interactions": table_interactions,
 }
 
 

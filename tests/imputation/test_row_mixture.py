@@ -499,3 +499,21 @@ def test_few_known_cells_have_no_metric():
     fit_metrics(near, [0, 1], seed=0)
     assert not near.metric[0].any()
     assert near.metric[1].any()
+
+
+def test_columns_of_categories_agree_roughly_and_tell_no_distances():
+    """Exact agreement would leave a noise of nearly 0, with which other points are far away."""
+    generator = torch.Generator().manual_seed(0)
+    number = torch.randn(200, 1, generator=generator, dtype=torch.float64)
+    point = torch.tensor([-1.0, 1.0]).double()[torch.randint(2, (200, 1), generator=generator)]
+    values, observed = torch.cat([number, point], dim=1), torch.ones(200, 2, dtype=torch.bool)
+    model = fitted(values, observed, unordered=[1])
+    assert model.noise.sqrt()[1] >= neighbours.UNORDERED_NOISE
+    asked = torch.tensor([[0.1, 1.0], [0.1, 1.3], [0.1, 9.0], [9.0, 1.0]]).double()
+    found = model.means(asked, torch.ones(4, 2, dtype=torch.bool), torch.arange(4)).distances[:, 0]
+    assert (found[:3] < 1.0).all()
+    assert found[3] > 100.0
+    old = fitted(values, observed)
+    assert old.measured is None
+    far = old.means(asked, torch.ones(4, 2, dtype=torch.bool), torch.arange(4)).distances[:, 0]
+    assert far[2] > 100.0

@@ -244,3 +244,11 @@ def test_a_mask_by_column_names_what_may_be_used():
         as_cell_mask({"c": True}, table)
     with pytest.raises(ValueError, match=r"boolean mask of shape \(2, 2\), but is bool.*\(2,\)"):
         as_cell_mask([True, False], table)
+
+
+def test_names_of_several_levels_are_refused():
+    frame = pd.DataFrame([[1.0, 2.0]], columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
+    with pytest.raises(ValueError, match="names of one level, but have 2; join them"):
+        open_table(frame)
+    frame.columns = frame.columns.map("_".join)
+    assert open_table(frame).labels == ("a_x", "a_y")

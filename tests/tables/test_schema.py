@@ -272,3 +272,15 @@ def test_a_warning_says_that_texts_look_like_numbers(form):
 def test_names_with_digits_are_no_numbers(form):
     cells = [form.format(1000 + 3 * k) for k in range(40)]
     assert Schema.infer(pd.DataFrame({"x": cells}))["x"] == Identifier()
+
+
+@pytest.mark.parametrize("frame", ["object", "string", "polars"])
+def test_texts_that_mean_missing_values_are_no_categories_of_numbers(frame):
+    """They are missing in text files, too. Other columns keep them."""
+    cells = {"code": ["1", "n/a", "2", "1"] * 5, "name": ["a", "n/a", "b", "a"] * 5}
+    table = pd.DataFrame(cells, dtype="string" if frame == "string" else object)
+    table = pl.DataFrame(cells) if frame == "polars" else table
+    with pytest.warns(UserWarning, match="'code' holds numbers, but 5 of 20 cells, such as 'n/a'"):
+        schema = Schema.infer(table)
+    assert schema["code"].categories == ("1", "2")
+    assert schema["name"].categories == ("a", "b", "n/a")

@@ -140,6 +140,8 @@ def kind_from_name(name: str | os.PathLike[str], format: str | None = None) -> K
     result = SUFFIXES.get(inner[-1]) if inner else None
     if format is not None:
         return Kind(normalise_format(format), compression)
+    if result is None and suffixes[-1:] == [".vfg"]:
+        raise ValueError(f"{str(name)!r} is a model, not a table; name a model after -m")
     if result is None:
         raise ValueError(
             f"the format of {str(name)!r} is not known from its name; use one of "

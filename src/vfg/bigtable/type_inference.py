@@ -6,16 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vfg.tables.cells import LAYOUTS, PADDING
+from vfg.tables.cells import LAYOUTS, MISSING_TEXTS, PADDING
 from vfg.utils.extras import needs
 
 with needs("table"):
     import pyarrow as pa
     import pyarrow.compute as pc
 
-_MARKS = "NA N/A n/a #N/A NaN nan -NaN -nan null NULL Null"
-MISSING_TEXTS = ("", *_MARKS.split())
-"""Cells of text files that mean a missing value."""
 IDENTIFIER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """Digits that are names rather than numbers: with leading zeros, or too many to be kept."""
 MOMENTS = (

@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -90,7 +90,7 @@ class Commands(TyperGroup):
         """Run the chosen command; what it raises becomes a sentence and an exit code."""
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = _show_warnings_once()
                 # Readers of text files say so themselves, with the option that mends it.
                 warnings.filterwarnings("ignore", "the text column .* looks like numbers")
                 result = super().invoke(ctx)
@@ -228,15 +228,24 @@ def _help_hint(error: Exception) -> str:
     return "" if context is None else f" (see: {context.command_path} --help)"
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    print_line(f"warning: {_sentence(str(message))}")
+def _show_warnings_once() -> Callable[..., None]:
+    """What shows warnings, each sentence once: a table is read for fitting and for filling."""
+    shown = set[str]()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        sentence = _sentence(str(message))
+        if sentence not in shown:
+            shown.add(sentence)
+            print_line(f"warning: {sentence}")
+
+    return show
 
 
 def _discard_stdout() -> None:

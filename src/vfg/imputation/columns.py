@@ -87,8 +87,8 @@ def match_columns(known: Sequence[Label], labels: Sequence[Label]) -> list[int]:
     missing = [label for label, place in positions.items() if place is None]
     if missing:
         raise ValueError(
-            f"the table lacks the column {quote(missing)} that the model knows; there are "
-            f"{quote(list(labels))}"
+            f"the table lacks the column{'s' * (len(missing) > 1)} {quote(missing)} that the model "
+            f"knows; there are {quote(list(labels))}"
         )
     return [place for place in positions.values() if place is not None]
 

@@ -3,7 +3,8 @@ r"""Rows unlike the fitted ones: what is filled moves from the ensemble to the l
 Mixtures and row mixtures describe the fitted rows; far from these they predict anything. A row lies
 $d = \tfrac1{|o|} \sum_{j \in o} (x_j - \bar m_j)^2 / (h_j^2 + \bar v_j)$ from the means $\bar m$
 of the fitted rows that a row mixture of noise $h$ finds similar, whose missing cells have the
-variances $\bar v$. Most rows like the fitted ones lie within $d_0$, which is at least one.
+variances $\bar v$. Columns of categories are not counted. Most rows like the fitted ones lie
+within $d_0$, which is at least one.
 Let $S$ be the ensemble's mean, $\ell$ the linear model's, clipped to the observed range, and $e$
 what the clipping cut off. A cell is filled with
 

@@ -6,7 +6,8 @@ variances $v_k$, 0 where it is known. Column j has the noise $h_j^2$, so that
 
 $$p(x_o) = \tfrac1n \sum_k \prod_{j \in o} N(x_j;\, m_{kj},\, v_{kj} + h_j^2).$$
 
-The noise is fitted by expectation-maximisation, every row explained by the others. Missing cells
+The noise is fitted by expectation-maximisation, every row explained by the others; that of
+categories, which agree exactly in many rows, is at least 0.5. Missing cells
 of the components are filled with the model's means, each row again without itself. Remaining
 dependence between columns is left to a linear model of the residuals $x_o - \sum_k r_k m_{ko}$.
 
@@ -50,6 +51,8 @@ LINEAR_TOLERANCE = 1e-3
 table of 200 rows and changed its squared error by 0.4 %."""
 NOISE = (0.02, 2.0)
 """Bounds of the noise, in standard deviations of a column."""
+UNORDERED_NOISE = 0.5
+"""The least noise of columns of categories, whose rows agree exactly."""
 START = 0.3
 """The initial noise."""
 MOST_DEVIATIONS = 6.0
@@ -130,6 +133,7 @@ class RowMixture(CachedModule):
     labels: Tensor | None
     log_often: Tensor | None
     metric: Tensor | None
+    measured: Tensor | None
 
     def __init__(
         self,
@@ -138,6 +142,7 @@ class RowMixture(CachedModule):
         sizes: Sequence[int] = (),
         weighted: bool = False,
         metric: bool = False,
+        measured: bool = False,
     ) -> None:
         super().__init__()
         columns = residual.structure.columns
@@ -156,6 +161,9 @@ class RowMixture(CachedModule):
         self.register_buffer("log_often", torch.zeros(components) if weighted else None)
         # Exponents by target and column; rows of zeros for targets without a metric.
         self.register_buffer("metric", torch.zeros(columns, columns) if metric else None)
+        # Columns that distances count; all in files of earlier versions.
+        counted = torch.ones(columns, dtype=torch.bool) if measured else None
+        self.register_buffer("measured", counted)
 
     def means(
         self, values: Tensor, observed: Tensor, ids: Tensor, own: Tensor | None = None
@@ -267,7 +275,7 @@ class RowMixture(CachedModule):
             self.origin.linear.graph, scores, seen, 0, tolerance=LINEAR_TOLERANCE, weights=weights
         )
         model = RowMixture(len(rows), linear, self.sizes)
-        model.origin = FitSource(rows, linear, copies, weights)
+        model.origin, model.measured = FitSource(rows, linear, copies, weights), self.measured
         model.ranks, model.labels, model.log_often = self.ranks, self.labels, self.log_often
         model.metric = self.metric
         model.noise.copy_(self.noise)
@@ -319,11 +327,20 @@ class RowMixture(CachedModule):
         self.doubts.copy_(torch.where(observed, 0.0, variances))
         self.forget()
 
+    @property
+    def distant(self) -> Tensor:
+        """The columns that tell how unlike the fitted rows a row is.
+
+        Those of categories do not: all of them were in fitted rows. Code points of many categories
+        are not where those of the fitted rows are, which leave out the row itself.
+        """
+        return self.heard if self.measured is None else self.heard & self.measured
+
     # Private.
 
     def _distances(self, left: Tensor, doubts: Tensor, observed: Tensor) -> Tensor:
         """Mean squares of the residuals of observed cells over their variances, `(rows, 1)`."""
-        known = (observed & self.heard).double()
+        known = (observed & self.distant).double()
         total, number = torch.zeros_like(known[:, :1]), torch.zeros_like(known[:, :1])
         squares = known * left.square() / (self.noise + doubts)
         for column in range(squares.shape[1]):
@@ -503,6 +520,7 @@ class RowMixture(CachedModule):
         weighted = {} if self.log_often is None else {"weighted": True}
         components, residual = len(self.centres), self.residual.to_dict()
         metric = {} if self.metric is None else {"metric": True}
+        metric |= {} if self.measured is None else {"measured": True}
         return {"components": components, "residual": residual, **sizes, **weighted, **metric}
 
     @classmethod
@@ -510,8 +528,8 @@ class RowMixture(CachedModule):
         """A new model with the configuration that `to_dict` returned."""
         residual = GaussianVFG.from_dict(description["residual"])
         sizes, weighted = description.get("sizes", ()), description.get("weighted", False)
-        metric = description.get("metric", False)
-        return cls(description["components"], residual, sizes, weighted, metric)
+        metric, measured = (description.get(name, False) for name in ("metric", "measured"))
+        return cls(description["components"], residual, sizes, weighted, metric, measured)
 
 
 class Tile(NamedTuple):
@@ -550,7 +568,10 @@ def fit_row_mixture(
     graph = star([1] * columns, width)
     often = None if weights is None else weights[own]
     linear = fit_linear(graph, scores, seen, seed, tolerance=LINEAR_TOLERANCE, weights=often)
-    model = RowMixture(len(own), linear, labels.sizes if labels else ())
+    sizes, of_categories = labels.sizes if labels else (), bool(unordered.any())
+    model = RowMixture(len(own), linear, sizes, measured=of_categories)
+    if model.measured is not None:
+        model.measured.copy_(~unordered)
     model.origin, model.ranks = FitSource(own, linear, copies, often), ranks
     model.log_often = None if often is None else often.log().float()
     if labels is not None and labels.sizes:
@@ -561,7 +582,7 @@ def fit_row_mixture(
     explained = torch.randperm(len(own), generator=generator)[:EXPLAINED]
     model.begin(scores, seen)
     for _ in range(ROUNDS):
-        _fit_noise(model, scores, seen, explained)
+        _fit_noise(model, scores, seen, explained, unordered)
         model.refill(scores, seen)
     return model
 
@@ -628,12 +649,21 @@ def _fit_metric(
     return (logs.exp() * others).detach()
 
 
-def _fit_noise(model: RowMixture, scores: Tensor, seen: Tensor, rows: Tensor) -> None:
+def _fit_noise(
+    model: RowMixture,
+    scores: Tensor,
+    seen: Tensor,
+    rows: Tensor,
+    unordered: Tensor | None = None,
+) -> None:
     """Expectation-maximisation of the noise: some rows, explained by all others."""
     known = seen.float()
     cells = torch.where(seen, scores, 0.0).float()
     moments = torch.cat([known, cells, cells.square()], dim=1)
-    least, most = (end**2 for end in NOISE)
+    least = torch.full_like(model.noise, NOISE[0] ** 2)
+    if unordered is not None:
+        least[unordered] = UNORDERED_NOISE**2
+    most = torch.full_like(least, NOISE[1] ** 2)
     every = torch.arange(len(rows))
     often = None if model.origin is None else model.origin.weights
     for _ in range(ITERATIONS):

@@ -14,7 +14,8 @@ predicted there by trees and a regression that did not see its row. Answers with
 change.
 
 Trees split at single columns, which serves categories that decide numbers, interactions, and rows
-that repeat. A tree is grown by scikit-learn and kept as arrays.
+that repeat, and at products of two columns that depend on both together; see
+`vfg.imputation.interactions`. A tree is grown by scikit-learn and kept as arrays.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from vfg.imputation.categories import (
     SecondStage,
     fit_pooling,
 )
+from vfg.imputation.interactions import Products
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, simplex_weights
 from vfg.tables.cells import Array
 from vfg.utils.cached import CachedModule
@@ -171,6 +173,7 @@ class Forest(CachedModule):
         pooled: whether logarithms of probabilities are pooled; earlier versions mixed them.
         regressed: whether there are regressions of up to nine categories; not in earlier versions.
         limited: whether means are moved by no more than `limits`.
+        products: how many products of two features there are; none in earlier versions.
     """
 
     cached = ("_nodes",)
@@ -187,6 +190,7 @@ class Forest(CachedModule):
     spread: Tensor
     limits: Tensor | None
     regressions: Tensor | None
+    products: Tensor | None
 
     def __init__(
         self,
@@ -201,6 +205,7 @@ class Forest(CachedModule):
         pooled: bool = True,
         limited: bool = False,
         regressed: bool = False,
+        products: int = 0,
     ) -> None:
         super().__init__()
         self.sizes, self.numbers, self.categories = list(sizes), list(grown[0]), list(grown[1])
@@ -227,10 +232,21 @@ class Forest(CachedModule):
         # Slopes of the entries of a row and, last, intercepts.
         slopes = torch.zeros(columns + 1, every, dtype=double) if regressed else None
         self.register_buffer("regressions", slopes)
+        pairs = torch.zeros(products, 2, dtype=torch.long) if products else None
+        self.register_buffer("products", pairs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         """Move to another device, but not to another dtype: thresholds are no parameters."""
         return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+
+    def features(self, filled: Tensor) -> Tensor:
+        """What trees split at in rows whose missing entries are filled, `(rows, features)`."""
+        centred = filled.double() @ self.slopes
+        features = centred + self.offsets
+        if self.products is not None:
+            first, second = (centred[:, places] for places in self.products.unbind(1))
+            features = torch.cat([features, first * second], dim=1)
+        return features.float()
 
     def trust(self, observed: Tensor) -> Tensor:
         """The share of the other columns that is known where one is missing, `(rows, 1)`."""
@@ -275,7 +291,7 @@ class Forest(CachedModule):
             used: which trees may predict which rows, `(rows, trees)`, by target; None for all.
             spread: whether deviations of trees from each other are computed.
         """
-        features = (filled.double() @ self.slopes + self.offsets).float()
+        features = self.features(filled)
         means = torch.zeros_like(filled, dtype=torch.float64)
         deviations = torch.zeros_like(means) if spread else None
         numbers = torch.tensor(self.numbers, dtype=torch.long, device=filled.device)
@@ -362,6 +378,7 @@ class Forest(CachedModule):
             "pooled": self.class_weights.ndim == 2,
             **({} if self.regressions is None else {"regressed": True}),
             **({} if self.limits is None else {"limited": True}),
+            **({} if self.products is None else {"products": len(self.products)}),
         }
 
     @classmethod
@@ -398,10 +415,16 @@ class Growing:
     after: list[Array] = field(default_factory=list)
     output: list[Array] = field(default_factory=list)
     roots: list[list[int]] = field(default_factory=list)
+    products: list[Array] = field(default_factory=list)  # of two features, by target
     used: list[Array] = field(default_factory=list)  # (rows, trees): not drawn, by target
     nodes: int = 0
     outputs: int = 0
     seconds: float = 0.0  # that the trees of the last target took
+
+    @property
+    def product_count(self) -> int:
+        """How many products there are so far."""
+        return sum(map(len, self.products))
 
     def keep_time(self, targets: int) -> None:
         """Grow fewer trees of each target from now on if those of all would end too late."""
@@ -419,19 +442,28 @@ class Growing:
         groups: Array,
         categories: int = 0,
         weights: Array | None = None,
+        pairs: Array | None = None,
+        offsets: Array | float = 0.0,
     ) -> None:
         """Grow the trees of a target from the features that are not its `own`, at some rows.
 
         The truth are numbers, or places among the categories. Rows of a group, copies of each
-        other, are drawn together.
+        other, are drawn together. The trees also split at products of `pairs` of features without
+        their `offsets`.
         """
         # Files are loaded and asked without scikit-learn.
         from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
         begun = time.monotonic()
         place, roots = len(self.roots), []
-        kept = np.flatnonzero(~own)
-        inputs = np.ascontiguousarray(features[np.ix_(rows, kept)], dtype=np.float32)
+        kept, inner = np.flatnonzero(~own), features[rows][:, ~own]
+        if pairs is not None and len(pairs):
+            centred, first = (features - offsets)[rows], features.shape[1] + self.product_count
+            kept = np.append(kept, first + np.arange(len(pairs)))
+            both = centred[:, pairs[:, 0]] * centred[:, pairs[:, 1]]
+            inner = np.concatenate([inner, both], axis=1)
+            self.products.append(pairs)
+        inputs = np.ascontiguousarray(inner, dtype=np.float32)
         names, group = np.unique(groups[rows], return_inverse=True)
         unused = np.ones((len(features), self.trees), dtype=bool)
         kind = DecisionTreeClassifier if categories else DecisionTreeRegressor
@@ -480,6 +512,8 @@ class Growing:
         for name in ("feature", "threshold", "after", "output"):
             getattr(forest, name).copy_(torch.from_numpy(np.concatenate(getattr(self, name))))
         forest.roots.copy_(torch.tensor([roots[: self.trees] for roots in self.roots]))
+        if forest.products is not None:
+            forest.products.copy_(torch.from_numpy(np.concatenate(self.products)))
         forest.forget()
 
 
@@ -592,10 +626,14 @@ def grow_forest(
     growing, groups = Growing(seed, trees, how, deadline), table.copies.numpy()
     targets = len(numbers) + len(grown)
     weights = None if table.weights is None else table.weights.numpy()
+    products = _make_products(table, features - offsets, owners)
     for start in numbers:
-        rows = np.flatnonzero(known[:, start])
+        rows, own = np.flatnonzero(known[:, start]), owners == start
         truth = table.values[rows, start].numpy()
-        growing.grow(features, owners == start, rows, truth, groups, weights=weights)
+        pairs = products.choose(rows, truth[:, None], own, weights)
+        growing.grow(
+            features, own, rows, truth, groups, weights=weights, pairs=pairs, offsets=offsets
+        )
         growing.keep_time(targets)
     regressed = any(sizes[place] <= MOST_SHARES for place in grown)
     folds = np.random.default_rng([seed, len(known)]).integers(FOLDS, size=len(known))[groups]
@@ -605,8 +643,12 @@ def grow_forest(
         rows = np.flatnonzero(labels >= 0)
         own = owners == column.places[0]
         filled = table.without(column.places).numpy()
-        features = filled @ slopes + offsets
-        growing.grow(features, own, rows, labels[rows], groups, sizes[place], weights)
+        features, pairs = filled @ slopes + offsets, products.pairs[:0]
+        if sizes[place] <= MOST_SHARES:
+            pairs = products.choose(rows, np.eye(sizes[place])[labels[rows]], own, weights)
+        growing.grow(
+            features, own, rows, labels[rows], groups, sizes[place], weights, pairs, offsets
+        )
         growing.keep_time(targets)
         if sizes[place] <= MOST_SHARES:
             filled = np.clip(filled, -MOST_EXTREME, MOST_EXTREME)
@@ -617,8 +659,10 @@ def grow_forest(
         return None
     trees = growing.trees
     shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
-    limited = not table.categories
-    forest = Forest(*shape, growing.nodes, growing.outputs, limited=limited, regressed=regressed)
+    forest = Forest(
+        *shape, growing.nodes, growing.outputs, limited=not table.categories, regressed=regressed,
+        products=growing.product_count,
+    )  # fmt: skip
     growing.finish(forest)
     without = None
     if forest.regressions is not None:
@@ -629,6 +673,13 @@ def grow_forest(
     _set_levels(forest, table.categories, sizes)
     unseen = {k: torch.from_numpy(used[:, :trees]) for k, used in enumerate(growing.used)}
     return forest, Unseen(unseen, torch.from_numpy(folds), without)
+
+
+def _make_products(table: TreeTable, features: Array, owners: Array) -> Products:
+    """Products of features in tables with categories of few levels; none in others."""
+    few = [column.places[0] for column in table.categories if column.part.is_simplex]
+    many = [column.places[0] for column in table.categories if not column.part.is_simplex]
+    return Products(features, owners, many if few else owners.tolist(), few)
 
 
 def _choose_targets(

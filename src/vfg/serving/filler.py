@@ -112,7 +112,7 @@ class RowMixtureMeans(nn.Module):
                 "scale": mixture.scale,
                 "noise": mixture.noise.double(),
                 "doubts": mixture.doubts,
-                "heard": mixture.heard,
+                "distant": mixture.distant,
             }
         for name, array in arrays.items():
             self.register_buffer(name, array.detach().cpu())
@@ -127,7 +127,7 @@ class RowMixtureMeans(nn.Module):
         predicted = self.residual.means(self.residual(left, has_residuals))[:, 0]
         correction = predicted.clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS) * get("scale")
         corrected = expected + torch.where(observed, 0.0, correction)
-        known = observed & get("heard")
+        known = observed & get("distant")
         variances = get("noise") + (shares @ get("doubts")).double()
         squares = torch.where(known, (scores - expected).square() / variances, 0.0)
         distances = squares.sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
@@ -238,7 +238,7 @@ class ForestVotes(nn.Module):
 
     def forward(self, filled: Tensor) -> Votes:
         forest = self.forest
-        features = (filled @ forest.slopes + forest.offsets).float()
+        features = forest.features(filled)
         means = [torch.zeros_like(filled[:, :1])] * filled.shape[1]
         shares = [torch.zeros_like(filled[:, :1]).expand(-1, size) for size in forest.sizes]
         numbers = len(forest.numbers)

@@ -65,6 +65,9 @@ DAY_OR_MONTH = (
 )
 PADDING = " \t"
 """What is ignored around numbers and dates in text, as pyarrow's CSV reader does."""
+_MARKS = "NA N/A n/a #N/A NaN nan -NaN -nan null NULL Null"
+MISSING_TEXTS = ("", *_MARKS.split())
+"""Cells that mean a missing value in text files, and in columns of numbers that are text."""
 MISSING_MARKS = {
     "", "-", "--", "?", ".", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "none", "null", "missing",
     "unknown",
@@ -180,6 +183,28 @@ def is_missing_mark(cell: Any) -> bool:
         (True, True, False)
     """
     return isinstance(cell, str) and cell.strip().lower() in MISSING_MARKS
+
+
+def hide_missing_texts(column: Column) -> Column:
+    """A text column of numbers, where `MISSING_TEXTS` count as missing, with a warning.
+
+    They are missing in text files, too. Other columns are as they are.
+    """
+    if column.storage != "text" or column.missing.all():
+        return column
+    cells = column.observed.tolist()
+    # Most columns of text fail at one of their first cells.
+    if not all(cell in MISSING_TEXTS or is_plain_number(cell) for cell in cells[:20]):
+        return column
+    counts = Counter(cells)
+    wrong = [cell for cell in counts if cell in MISSING_TEXTS]
+    rest = [cell for cell in counts if cell not in MISSING_TEXTS]
+    if not wrong or not rest or not all(map(is_plain_number, rest)):
+        return column
+    warn_of_unreadable(column.label, [c for c in cells if c in wrong], len(cells), "numbers")
+    missing = column.missing.copy()
+    missing[~missing] = [cell in wrong for cell in cells]
+    return replace(column, missing=missing)
 
 
 def is_plain_number(cell: Any) -> bool:

@@ -24,6 +24,7 @@ from vfg.tables.cells import (
     as_objects,
     can_hold,
     cast,
+    hide_missing_texts,
     hide_unreadable,
     is_absent,
     marked_cells,
@@ -61,7 +62,7 @@ class Table(ABC):
     def column(self, position: int) -> Column:
         """One column, read once."""
         if position not in self._columns:
-            self._columns[position] = self._read(position)
+            self._columns[position] = hide_missing_texts(self._read(position))
         return self._columns[position]
 
     def hide_unreadable(self, templates: Mapping[int, str | None]) -> None:

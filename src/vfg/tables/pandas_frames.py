@@ -31,6 +31,11 @@ class PandasTable(Table):
     """A frame of pandas: numpy, nullable, Arrow, categorical, date and object columns."""
 
     def __init__(self, frame: Any, marker: Any) -> None:
+        if frame.columns.nlevels > 1:
+            raise ValueError(
+                f"columns need names of one level, but have {frame.columns.nlevels}; join them, as "
+                "by frame.columns = frame.columns.map('_'.join)"
+            )
         super().__init__(list(frame.columns), len(frame), marker)
         self.frame = frame
 
