@@ -68,8 +68,11 @@ that: with heavier tails, draws would lose the shape that those of an ensemble h
 variables have 9, lognormal ones far more."""
 UNEVEN = 0.4
 """The correlation of its size with what is predicted up to which it does."""
-MARGIN = 0.25
-"""Deviations beyond the observed range at which grids end."""
+MARGIN, OUTSIDE = 0.25, -1e3
+"""Deviations beyond the range of a completed column from which its log density is that low."""
+REACH = 4.0
+"""Deviations from the mean up to which grids reach: cells that are missing by another column may
+all lie beyond those observed."""
 SHAPE_BOUND = 3.0
 """Bound of the logarithm of the density of a column relative to a Normal one."""
 SWEEPS = 6
@@ -117,11 +120,29 @@ class Curve(NamedTuple):
         return any(term.has(column) for term in self.terms)
 
 
-class Marginal(NamedTuple):
-    """The points of the grid of a column, and the log density there beside that of a Normal."""
+class Grid(NamedTuple):
+    """Points that cells of a column are drawn at, and the kernel of their density."""
 
     points: Tensor
-    shape: Tensor
+    width: float
+
+    def shape(self, cells: Tensor, often: Tensor) -> Tensor:
+        """The log density of cells at the points, beside that of a Normal variable.
+
+        It is that of completed columns: the cells that are observed are a biased part of a column
+        whose cells are missing by another one, and end before it does.
+        """
+        points, start, step = self.points, self.points[0], self.points[1] - self.points[0]
+        places = ((cells - start) / step).round().long().clamp(0, len(points) - 1)
+        count, total = torch.bincount(places, often, len(points)), often.sum()
+        kernel = torch.exp(-0.5 * ((points[:, None] - points) / self.width).square())
+        density = kernel @ count / (total * self.width)
+        mean = often @ cells / total
+        spread = (often @ (cells - mean).square() / total + self.width**2).sqrt()
+        usual = torch.exp(-0.5 * ((points - mean) / spread).square()) / spread
+        ratio = ((density + 1e-4).log() - (usual + 1e-4).log()).clamp(-SHAPE_BOUND, SHAPE_BOUND)
+        inside = (points >= cells.amin() - MARGIN) & (points <= cells.amax() + MARGIN)
+        return torch.where(inside, ratio, OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -130,7 +151,11 @@ class Curves:
 
     plain: tuple[int, ...]
     curved: tuple[Curve, ...]
-    grids: dict[int, Marginal]
+    grids: dict[int, Grid]
+
+    def shapes(self, table: Tensor, often: Tensor) -> dict[int, Tensor]:
+        """The shapes of the columns in terms, in completed rows that count so often."""
+        return {at: grid.shape(table[:, at], often) for at, grid in self.grids.items()}
 
     def after(self, column: int) -> list[int]:
         """Places of the curved columns that have a column among their inputs."""
@@ -145,6 +170,7 @@ class CurvedModel:
     plain: NormalModel
     weights: tuple[Tensor, ...]
     variances: tuple[float, ...]
+    shapes: dict[int, Tensor]  # of columns in terms, at the points of their grids
 
     def nearer(self, draw: CurvedModel, share: float) -> CurvedModel:
         """A draw at a share of its distance from these."""
@@ -155,6 +181,7 @@ class CurvedModel:
             move_nearer(self.plain, draw.plain, share),
             tuple(torch.lerp(a, b, share) for a, b in pairs),
             tuple(a + share * (b - a) for a, b in spreads),
+            {at: torch.lerp(self.shapes[at], shape, share) for at, shape in draw.shapes.items()},
         )
 
 
@@ -196,7 +223,8 @@ def find_curves(
     grids = {}
     for at in sorted({at for terms in kept.values() for term in terms for at in term[:2]}):
         is_close = any(one.bends(at) and fits[one.column][1].std() < CLOSE for one in curved)
-        grids[at] = _marginal(values[observed[:, at], at], limits[:, at], is_close)
+        usual = float(estimate.mean[at]), float(estimate.covariance[at, at].sqrt())
+        grids[at] = _grid(values[observed[:, at], at], usual, limits[:, at], is_close)
     return Curves(plain, curved, grids)
 
 
@@ -332,20 +360,16 @@ def _kurtosis(numbers: Tensor) -> float:
     return float(squares.square().mean() / squares.mean().square().clamp(min=1e-24))
 
 
-def _marginal(cells: Tensor, limits: Tensor, is_fine: bool) -> Marginal:
-    """The grid of a column, and its log density relative to that of a Normal variable."""
+def _grid(cells: Tensor, usual: tuple[float, float], limits: Tensor, is_fine: bool) -> Grid:
+    """The grid of a column whose mean and deviation an estimate knows."""
     low, high = float(cells.amin()), float(cells.amax())
+    below = max(MARGIN, low - usual[0] + REACH * usual[1])
+    above = max(MARGIN, usual[0] + REACH * usual[1] - high)
     # Beyond the outermost cells, but not up to a limit that no cell attains.
-    low = low - min(MARGIN, 0.5 * (low - float(limits[0])))
-    high = high + min(MARGIN, 0.5 * (float(limits[1]) - high))
+    low = low - min(below, 0.5 * (low - float(limits[0])))
+    high = high + min(above, 0.5 * (float(limits[1]) - high))
     points = torch.linspace(low, high, FINE_GRID if is_fine else GRID, dtype=torch.float64)
-    width = 0.9 * float(cells.std()) * len(cells) ** -0.2
-    apart = (points[:, None] - cells) / width
-    density = torch.exp(-0.5 * apart.square()).mean(1) / width
-    spread = (cells.var() + width**2).sqrt()
-    usual = torch.exp(-0.5 * ((points - cells.mean()) / spread).square()) / spread
-    ratio = (density + 1e-4).log() - (usual + 1e-4).log()
-    return Marginal(points, ratio.clamp(-SHAPE_BOUND, SHAPE_BOUND))
+    return Grid(points, 0.9 * float(cells.std()) * len(cells) ** -0.2)
 
 
 @dataclass
@@ -463,7 +487,8 @@ class _MissingRows:
         levels: Tensor,
     ) -> Tensor:
         """Draws of cells of a column that is in terms of curved ones."""
-        rows, (points, shape) = self.rows[column], self.curves.grids[column]
+        rows, points = self.rows[column], self.curves.grids[column].points
+        shape = state.model.shapes[column]
         logs = -0.5 / variance * (points - mean[:, None]).square()
         # What the others explain of a column has a shape of its own.
         logs = logs + min(1.0, variance) * shape
@@ -527,8 +552,9 @@ def _draw_curved(
         usual.append(max(left / freedom, 1e-8))
     plain = draw_posterior(table[:, list(curves.plain)], generator, often)
     normal = draw_posterior(table, generator, often) if whole else plain
-    drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances))
-    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual))
+    shapes = curves.shapes(table, often)
+    drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances), shapes)
+    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual), shapes)
 
 
 def augment_curved(
