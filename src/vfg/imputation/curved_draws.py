@@ -125,6 +125,12 @@ class Grid(NamedTuple):
 
     points: Tensor
     width: float
+    kernel: Tensor  # densities at points of those at others, (points, points)
+
+    @classmethod
+    def of(cls, points: Tensor, width: float) -> Grid:
+        apart = (points[:, None] - points) / width
+        return cls(points, width, torch.exp(-0.5 * apart.square()) / width)
 
     def shape(self, cells: Tensor, often: Tensor) -> Tensor:
         """The log density of cells at the points, beside that of a Normal variable.
@@ -135,8 +141,7 @@ class Grid(NamedTuple):
         points, start, step = self.points, self.points[0], self.points[1] - self.points[0]
         places = ((cells - start) / step).round().long().clamp(0, len(points) - 1)
         count, total = torch.bincount(places, often, len(points)), often.sum()
-        kernel = torch.exp(-0.5 * ((points[:, None] - points) / self.width).square())
-        density = kernel @ count / (total * self.width)
+        density = self.kernel @ count / total
         mean = often @ cells / total
         spread = (often @ (cells - mean).square() / total + self.width**2).sqrt()
         usual = torch.exp(-0.5 * ((points - mean) / spread).square()) / spread
@@ -369,7 +374,7 @@ def _grid(cells: Tensor, usual: tuple[float, float], limits: Tensor, is_fine: bo
     low = low - min(below, 0.5 * (low - float(limits[0])))
     high = high + min(above, 0.5 * (float(limits[1]) - high))
     points = torch.linspace(low, high, FINE_GRID if is_fine else GRID, dtype=torch.float64)
-    return Grid(points, 0.9 * float(cells.std()) * len(cells) ** -0.2)
+    return Grid.of(points, 0.9 * float(cells.std()) * len(cells) ** -0.2)
 
 
 @dataclass

@@ -469,6 +469,7 @@ class Posterior:
         self._departures: tuple[object, Departures] | None = None
         # Of the ensemble at the fitted rows: means, and mean squares of draws about them.
         self.moments: tuple[Tensor, Tensor] | None = None
+        self.ensemble_draws: object = None  # `EnsembleDraws` of these rows, if they are kept
         self.curved: object = None  # a `CurvedPosterior`, False if no column is curved
         self._lock = threading.Lock()  # of the chain, which may be asked by several threads
 
