@@ -304,7 +304,21 @@ def _select_terms(
         chosen.append(best)
         total += float(gains[best])
         design = torch.cat([design, inputs[:, best, None]], dim=1)
-    return tuple(tried[place] for place in chosen), total
+    return _with_squares([tried[place] for place in chosen]), total
+
+
+def _with_squares(terms: list[Term]) -> tuple[Term, ...]:
+    """Terms, and the squares of the columns of which there are hinges.
+
+    A parabola whose one arm is missing by the curved column looks like a hinge where it is
+    observed. With both, the draws of the coefficients decide.
+
+    Example:
+        >>> _with_squares([Term(0, 0, 0.5), Term(0, 1), Term(0, 0, 1.0)])[-1]
+        Term(column=0, other=0, knot=None)
+    """
+    squares = [Term(one.column, one.column) for one in terms if one.knot is not None]
+    return tuple(dict.fromkeys([*terms, *squares]))
 
 
 def _gains(apart: Tensor, left: Tensor, known: Tensor, number: int) -> tuple[Tensor, Tensor]:
