@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -118,7 +117,7 @@ def _fit_curved(model: TableModel, posterior: Posterior) -> CurvedPosterior | No
     # count: where most cells are missing, by another column, the ensemble is far off itself.
     errors = (curved.draw_fitted(limits) - means).square().mean(0)
     ratios = (errors[missing] / spread[missing]).clamp(min=1e-6).log()
-    return curved if bool(0.5 * ratios.mean() < math.log(WIDER)) else None
+    return curved if bool((0.5 * ratios.mean()).exp() < WIDER) else None
 
 
 @dataclass(frozen=True)
