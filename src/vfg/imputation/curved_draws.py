@@ -291,8 +291,8 @@ def _select_terms(
             break
         size = apart[:, best].abs()
         within = known[:, best] & (size <= torch.quantile(size[known[:, best]], TRIMMED))
-        pair = (torch.where(within, both[:, best], 0.0)[:, None] for both in (apart, left))
-        trimmed, _ = _gains(*pair, within[:, None], 1)
+        kept = within[:, None]
+        trimmed, _ = _gains(apart[:, [best]] * kept, left[:, [best]] * kept, kept, 1)
         if float(trimmed[0]) < 0.0:
             break
         chosen.append(best)
@@ -313,8 +313,8 @@ def _group_terms(terms: list[Term], known: Tensor) -> list[tuple[Tensor, list[in
     is_wide = len({at for term in terms for at in term[:2]}) > PRODUCTS
     for place, term in enumerate(terms):
         is_alone = term.column == term.other and not is_wide and not bool(known[:, place].all())
-        own = (known[:, place], []) if is_alone else (every, [])
-        rows.setdefault(term.column if is_alone else -1, own)[1].append(place)
+        own = known[:, place] if is_alone else every
+        rows.setdefault(term.column if is_alone else -1, (own, []))[1].append(place)
     return list(rows.values())
 
 
