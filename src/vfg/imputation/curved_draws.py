@@ -298,7 +298,7 @@ def _select_terms(
         chosen.append(best)
         total += float(gains[best])
         design = torch.cat([design, inputs[:, best, None]], dim=1)
-    return _with_squares([tried[place] for place in chosen]), total
+    return _with_squares([tried[place] for place in chosen], tried), total
 
 
 def _group_terms(terms: list[Term], known: Tensor) -> list[tuple[Tensor, list[int]]]:
@@ -332,18 +332,19 @@ def _residuals(
     return left, apart
 
 
-def _with_squares(terms: list[Term]) -> tuple[Term, ...]:
-    """Terms, and the squares of the columns of which there are hinges.
+def _with_squares(terms: list[Term], candidates: list[Term]) -> tuple[Term, ...]:
+    """Terms, and the squares of their columns that are candidates.
 
-    A parabola whose one arm is missing by the curved column looks like a hinge where it is
-    observed. With both, the draws of the coefficients decide.
+    A parabola whose one arm is missing by the curved column looks like a hinge, or like a product
+    with a column that it goes with, where it is observed. The draws of the coefficients decide.
 
     Example:
-        >>> _with_squares([Term(0, 0, 0.5), Term(0, 1), Term(0, 0, 1.0)])[-1]
-        Term(column=0, other=0, knot=None)
+        >>> candidates = [Term(0, 0), Term(0, 0, 0.5), Term(0, 1)]
+        >>> [term.knot for term in _with_squares(candidates[1:], candidates)]
+        [0.5, None, None]
     """
-    squares = [Term(one.column, one.column) for one in terms if one.knot is not None]
-    return tuple(dict.fromkeys([*terms, *squares]))
+    squares = [Term(at, at) for term in terms for at in term[:2]]
+    return tuple(dict.fromkeys([*terms, *(one for one in squares if one in candidates)]))
 
 
 def _gains(apart: Tensor, left: Tensor, known: Tensor, number: int) -> tuple[Tensor, Tensor]:

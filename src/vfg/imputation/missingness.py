@@ -127,6 +127,8 @@ SKEWED = 1.0
 """The skewness of a column from which its normal scores are looked at, too."""
 SCORED_COLUMNS, SCORED_ROWS = 40, 5
 """The most columns, and the fewest rows per column, of tables whose scores are looked at."""
+HEAVIEST = 10.0
+"""The most that a missing cell may count that stands for observed ones, in average cells."""
 GRID = (np.arange(40.0) + 0.5) / 40.0
 """Shares over which those of the three explanations are integrated."""
 
@@ -890,6 +892,28 @@ def _are_blocks(observed: Mask, chosen: Array, evidence: Array) -> bool:
     share = (~observed[:, chosen]).mean(0)
     most = len(observed) * (scipy.special.entr(share) + scipy.special.entr(1.0 - share))
     return bool(np.median(evidence / most) > BLOCKED)
+
+
+def weigh_as_observed(completed: Array, observed: Mask) -> Array:
+    """Weights of missing cells with which their rows are like those where the column is observed.
+
+    They are the odds that a cell is observed given the other columns, relative to their mean.
+
+    Example:
+        >>> completed = np.repeat([[0.0, 0.0], [0.0, 1.0]], 200, axis=0)
+        >>> observed = np.arange(400)[:, None] % [4, 1] >= [1, 0]
+        >>> observed[200:, 0] = np.arange(200) % 4 == 0
+        >>> weights = weigh_as_observed(completed, observed)[:, 0]
+        >>> [round(float(weights[rows].max()), 1) for rows in (slice(200), slice(200, None))]
+        [2.9, 0.4]
+    """
+    weights = (~observed).astype(float)
+    for column in np.flatnonzero((~observed).sum(0) >= FEWEST):
+        missing = ~observed[:, column]
+        found = _explain(np.delete(completed, column, axis=1), missing.astype(float))
+        odds = np.exp(-found.logits[missing])
+        weights[missing, column] = np.minimum(odds / odds.mean(), HEAVIEST)
+    return weights
 
 
 def _masks_beyond(logits: Array, observed: Mask, chosen: Array) -> float:
