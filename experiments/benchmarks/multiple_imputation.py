@@ -7,7 +7,8 @@
 
 Five columns, the last a regression on the others, with Normal errors or, for logistic regression,
 of two categories, or with a square of the first column (`curves`); 40 % of the cells missing
-completely at random, or at random given the first column. 20 imputations are analysed and pooled by
+completely at random, or at random given the first column; or cells of the first column alone, at
+random given the last (`target`). 20 imputations are analysed and pooled by
 `vfg.pool`: least squares, regression of the upper quartile, logistic regression. `linear` is
 `VFGImputer(bend=False)`, `default` has no options,
 `ridge` draws from chained Bayesian regressions, `miceforest` is run by the interpreter that
@@ -80,6 +81,10 @@ def simulate(
     table = np.column_stack([inputs, target])
     if mechanism == "mcar":
         missing = generator.random(table.shape) < 0.4
+    elif mechanism == "target":
+        level = 2.0 * (target - target.mean()) / target.std() - 0.3
+        missing = generator.random(table.shape) < special.expit(level)[:, None]
+        missing[:, 1:] = False
     else:
         missing = generator.random(table.shape) < special.expit(inputs[:, :1] - 0.4)
         missing[:, 0] = False
@@ -167,7 +172,7 @@ PRESETS = {
     "default": Preset(("default",), (300,), 200),
     "baselines": Preset(("ridge", "mice", "miceforest"), (100, 300, 1000), 100),
 }
-MECHANISMS = ("mcar", "mar")
+MECHANISMS = ("mcar", "mar", "target")
 TARGETS = {"numbers": ("linear", "quantile"), "categories": ("logistic",), "curves": ("parabola",)}
 """Kinds of the last column, and the analyses of tables with them."""
 MEANS = ("coverage", "mean_coverage", "complete_coverage", "estimate", "complete",
@@ -449,7 +454,7 @@ def main() -> None:
         methods={"nargs": "+", "help": "instead of those of the preset"},
         rows={"nargs": "+", "type": int, "help": "instead of those of the preset"},
         targets={"nargs": "+", "choices": list(TARGETS), "default": ["numbers", "categories"]},
-        mechanisms={"nargs": "+", "choices": MECHANISMS, "default": list(MECHANISMS)},
+        mechanisms={"nargs": "+", "choices": MECHANISMS, "default": list(MECHANISMS[:2])},
         first={"type": int, "default": 0, "help": "the first repetition"},
         jobs={"type": int, "default": os.cpu_count(), "help": "processes, a thread each"},
         minutes={"type": float, "default": float("inf"), "help": "when to end"},

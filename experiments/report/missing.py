@@ -112,6 +112,7 @@ DRAWS = {
     "mice": "R's mice",
     "miceforest": "miceforest",
 }
+CAUSES = {"mcar": "MCAR", "mar": "MAR", "target": "one column, by the last"}
 REGRESSIONS = {
     "linear": "least squares",
     "quantile": "upper quartile",
@@ -125,7 +126,7 @@ def multiple_imputation(found: Found) -> str:
     columns: dict[str, Cell] = {
         "regression": lambda one: REGRESSIONS[one["analysis"]],
         "rows": "{rows}",
-        "missing": lambda one: one["mechanism"].upper(),
+        "missing": lambda one: CAUSES[one["mechanism"]],
         "draws": lambda one: DRAWS[one["method"]],
         "repetitions": "{repetitions}",
         "held": "{mean_coverage:.3f}",

@@ -8,7 +8,7 @@ import torch
 from imputation.mixed_tables import light
 
 import vfg
-from vfg.imputation.curved_draws import Term, find_curves
+from vfg.imputation.curved_draws import CurvedPosterior, Term, find_curves
 from vfg.imputation.parameter_draws import FittedRows, Posterior
 
 TRUTH = 0.7
@@ -59,8 +59,44 @@ def test_draws_given_a_parabola_lie_on_both_of_its_arms():
     row = np.array([[np.nan, 0.0, 3.0]])
     drawn = np.concatenate(imputer.sample(row, 40, random_state=0))[:, 0]
     curve = 1.0 + 0.5 * drawn + TRUTH * drawn**2
-    assert np.median(np.abs(curve - 3.0)) < 0.4
+    assert np.median(np.abs(curve - 3.0)) < 0.5  # without curves above 1
     assert 0.05 < (drawn < 0.0).mean() < 0.7
+
+
+def missing_by_the_curve(seed, rows=1500):
+    """x and 1 + x + 0.7 x² + noise, whose large values hide x: x is missing at random."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=rows)
+    y = 1.0 + x + TRUTH * x**2 + generator.normal(size=rows)
+    hidden = generator.random(rows) < 1.0 / (1.0 + np.exp(-1.4 * (y - 2.0)))
+    return x, y, hidden
+
+
+def mean_given_curve(y):
+    """E[x | y] by quadrature."""
+    points = np.linspace(-6.0, 6.0, 2401)
+    logs = -0.5 * points**2 - 0.5 * (y[:, None] - 1.0 - points - TRUTH * points**2) ** 2
+    weights = np.exp(logs - logs.max(1, keepdims=True))
+    return (weights @ points) / weights.sum(1)
+
+
+def test_cells_missing_by_a_curve_have_the_posterior_beyond_those_observed():
+    errors = []
+    for seed in range(4):
+        x, y, hidden = missing_by_the_curve(seed)
+        table = np.column_stack([np.where(hidden, np.nan, x), y])
+        centre, scale = np.nanmean(table, 0), np.nanstd(table, 0)
+        values = torch.from_numpy((table - centre) / scale)
+        rows = FittedRows.of(values.nan_to_num(0.0), ~values.isnan(), 0)
+        ends = torch.tensor([[-torch.inf], [torch.inf]]).double().expand(2, 2)
+        estimate = Posterior(rows).estimate
+        posterior = CurvedPosterior(find_curves(estimate, rows, range(2), ends), estimate, rows)
+        drawn = posterior.draw_fitted(ends, 20).mean(0)[:, 0].numpy() * scale[0] + centre[0]
+        apart, top = drawn - mean_given_curve(y), hidden & (y > np.quantile(y, 0.9))
+        errors.append([apart[hidden].mean(), apart[top].mean()])
+    # Of single tables they vary by 0.05 and 0.1. They were -0.38 and -0.9: draws ended where the
+    # observed cells end, and hinges were taken for the parabola.
+    assert np.abs(np.mean(errors, axis=0)) == pytest.approx([0.0, 0.0], abs=0.15)
 
 
 def test_curves_are_found_where_they_are_and_nowhere_else():

@@ -1,6 +1,7 @@
 """Why cells are missing: against known mechanisms, quadrature and Bayes' rule by enumeration."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from imputation.mixed_tables import light, linear, numbers
@@ -387,6 +388,33 @@ def test_the_sentence_tells_both_signs():
     said = describe_mechanism(torch.tensor([0.5, 0.0, -1.0, 0.25]), {"evidence": 50.0})
     assert said.startswith("large values of 2 columns and small values of 1 column are missing")
     assert "-1.00 to +0.50" in said
+
+
+def test_the_sentence_tells_where_nothing_could_be_seen():
+    generator = np.random.default_rng(0)
+    table = exchangeable(800, 0)
+    alone = np.where(table[:, :1] > 0.5, np.nan, generator.normal(size=(800, 1)))
+    unrelated = np.column_stack([alone, generator.normal(size=(800, 2))])
+    said = VFGImputer(bend=False).fit(unrelated).describe_missingness()
+    assert said.startswith("whether cells are missing because of their value cannot be seen")
+    table[generator.random(table.shape) < 0.2] = np.nan
+    said = VFGImputer(bend=False).fit(table).describe_missingness()
+    assert said == "nothing shows that cells are missing because of their value"
+    said = VFGImputer(bend=False).fit(np.hstack([table, alone])).describe_missingness()
+    assert "in 1 of 6 columns it could not be seen" in said
+
+
+def test_the_sentence_tells_that_categories_are_taken_as_missing_at_random():
+    generator = np.random.default_rng(0)
+    number = generator.normal(size=300)
+    answer = pd.Series(np.where(number > 0.0, "yes", "no"), dtype=object)
+    answer[generator.random(300) < 0.3] = None
+    frame = pd.DataFrame({"number": number, "answer": answer})
+    said = VFGImputer(bend=False).fit(frame).describe_missingness()
+    assert said == (
+        "why categories are missing is not modelled: they are filled as missing at random"
+    )
+    assert "categories" not in VFGImputer(bend=False).fit(frame.dropna()).describe_missingness()
 
 
 def test_chances_of_columns_are_those_of_an_integral_over_shares():

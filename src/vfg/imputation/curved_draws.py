@@ -70,8 +70,11 @@ lognormal ones far more."""
 UNEVEN = 0.4
 """The correlation of the size of residuals with the prediction up to which noise about a curve
 counts as constant."""
-MARGIN = 0.25
-"""Deviations beyond the observed range at which grids end."""
+MARGIN, OUTSIDE = 0.25, -1e3
+"""Deviations beyond the range of a completed column from which its log density is that low."""
+REACH = 4.0
+"""Deviations from the mean up to which grids reach: cells that are missing by another column may
+all lie beyond those observed."""
 SHAPE_BOUND = 3.0
 """Bound of the logarithm of the density of a column relative to a Normal one."""
 SWEEPS = 6
@@ -119,11 +122,34 @@ class Curve(NamedTuple):
         return any(term.has(column) for term in self.terms)
 
 
-class Marginal(NamedTuple):
-    """The points of the grid of a column, and the log density there beside that of a Normal."""
+class Grid(NamedTuple):
+    """Points that cells of a column are drawn at, and the kernel of their density."""
 
     points: Tensor
-    shape: Tensor
+    width: float
+    kernel: Tensor  # densities at points of those at others, (points, points)
+
+    @classmethod
+    def of(cls, points: Tensor, width: float) -> Grid:
+        apart = (points[:, None] - points) / width
+        return cls(points, width, torch.exp(-0.5 * apart.square()) / width)
+
+    def shape(self, cells: Tensor, often: Tensor) -> Tensor:
+        """The log density of cells at the points, beside that of a Normal variable.
+
+        It is that of completed columns: the cells that are observed are a biased part of a column
+        whose cells are missing by another one, and end before it does.
+        """
+        points, start, step = self.points, self.points[0], self.points[1] - self.points[0]
+        places = ((cells - start) / step).round().long().clamp(0, len(points) - 1)
+        count, total = torch.bincount(places, often, len(points)), often.sum()
+        density = self.kernel @ count / total
+        mean = often @ cells / total
+        spread = (often @ (cells - mean).square() / total + self.width**2).sqrt()
+        usual = torch.exp(-0.5 * ((points - mean) / spread).square()) / spread
+        ratio = ((density + 1e-4).log() - (usual + 1e-4).log()).clamp(-SHAPE_BOUND, SHAPE_BOUND)
+        inside = (points >= cells.amin() - MARGIN) & (points <= cells.amax() + MARGIN)
+        return torch.where(inside, ratio, OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -132,7 +158,11 @@ class Curves:
 
     plain: tuple[int, ...]
     curved: tuple[Curve, ...]
-    grids: dict[int, Marginal]
+    grids: dict[int, Grid]
+
+    def shapes(self, table: Tensor, often: Tensor) -> dict[int, Tensor]:
+        """The shapes of the columns in terms, in completed rows that count so often."""
+        return {at: grid.shape(table[:, at], often) for at, grid in self.grids.items()}
 
     def after(self, column: int) -> list[int]:
         """Places of the curved columns that have a column among their inputs."""
@@ -147,6 +177,7 @@ class CurvedModel:
     plain: NormalModel
     weights: tuple[Tensor, ...]
     variances: tuple[float, ...]
+    shapes: dict[int, Tensor]  # of columns in terms, at the points of their grids
 
     def nearer(self, draw: CurvedModel, share: float) -> CurvedModel:
         """A draw at a share of its distance from these."""
@@ -157,6 +188,7 @@ class CurvedModel:
             move_nearer(self.plain, draw.plain, share),
             tuple(torch.lerp(a, b, share) for a, b in pairs),
             tuple(a + share * (b - a) for a, b in spreads),
+            {at: torch.lerp(self.shapes[at], shape, share) for at, shape in draw.shapes.items()},
         )
 
 
@@ -198,7 +230,8 @@ def find_curves(
     grids = {}
     for at in sorted({at for terms in kept.values() for term in terms for at in term[:2]}):
         is_close = any(one.bends(at) and fits[one.column][1].std() < CLOSE for one in curved)
-        grids[at] = _marginal(values[observed[:, at], at], limits[:, at], is_close)
+        usual = float(estimate.mean[at]), float(estimate.covariance[at, at].sqrt())
+        grids[at] = _grid(values[observed[:, at], at], usual, limits[:, at], is_close)
     return Curves(plain, curved, grids)
 
 
@@ -243,16 +276,15 @@ def _select_terms(
     design = torch.cat([torch.ones_like(table[:, :1]), table[:, others]], dim=1)
     known = torch.stack([observed[rows][:, list(term[:2])].all(1) for term in tried], dim=1)
     inputs = torch.stack([term.of(table) for term in tried], dim=1)
+    groups = _group_terms(tried, known)
     enough = known.sum(0) >= FEWEST_ROWS
     simplicity = HINGE_COST * torch.tensor([term.knot is not None for term in tried]).double()
     chosen: list[int] = []
     total = 0.0
     for _ in range(MOST_TERMS):
-        basis = torch.linalg.qr(root * design).Q
-        both = root * torch.cat([target[:, None], inputs], dim=1)
-        both = both - basis @ (basis.mT @ both)
-        left, apart = both[:, :1], torch.where(known, both[:, 1:], 0.0)
-        gains, shares = _gains(apart, torch.where(known, left, 0.0), known, len(tried))
+        left, apart = _residuals(root * design, root * target[:, None], root * inputs, groups)
+        left, apart = (torch.where(known, both, 0.0) for both in (left, apart))
+        gains, shares = _gains(apart, left, known, len(tried))
         gains = torch.where(enough, gains - simplicity, -torch.inf)
         best = int(gains.argmax())
         if best in chosen or float(gains[best]) < LEAST_EVIDENCE:
@@ -262,18 +294,59 @@ def _select_terms(
         size = apart[:, best].abs()
         within = known[:, best] & (size <= torch.quantile(size[known[:, best]], TRIMMED))
         kept = within[:, None]
-        trimmed, _ = _gains(
-            torch.where(kept, both[:, 1 + best, None], 0.0),
-            torch.where(kept, left, 0.0),
-            kept,
-            1,
-        )
+        trimmed, _ = _gains(apart[:, [best]] * kept, left[:, [best]] * kept, kept, 1)
         if float(trimmed[0]) < 0.0:
             break
         chosen.append(best)
         total += float(gains[best])
         design = torch.cat([design, inputs[:, best, None]], dim=1)
-    return tuple(tried[place] for place in chosen), total
+    return _with_squares([tried[place] for place in chosen], tried), total
+
+
+def _group_terms(terms: list[Term], known: Tensor) -> list[tuple[Tensor, list[int]]]:
+    """Places of terms that are tried together, and the rows that these are tried in.
+
+    Squares and hinges of a column are tried where it is observed. Where it is filled in by a
+    straight relation to a column that it bends, the relation looks straight. Products, and terms of
+    wide tables, are tried beside a regression in all rows, which takes less time.
+    """
+    rows: dict[int, tuple[Tensor, list[int]]] = {}
+    every = torch.ones_like(known[:, 0])
+    is_wide = len({at for term in terms for at in term[:2]}) > PRODUCTS
+    for place, term in enumerate(terms):
+        is_alone = term.column == term.other and not is_wide and not bool(known[:, place].all())
+        own = known[:, place] if is_alone else every
+        rows.setdefault(term.column if is_alone else -1, (own, []))[1].append(place)
+    return list(rows.values())
+
+
+def _residuals(
+    design: Tensor, target: Tensor, inputs: Tensor, groups: list[tuple[Tensor, list[int]]]
+) -> tuple[Tensor, Tensor]:
+    """What regressions on a design leave of a target and of inputs, both by input."""
+    left, apart = torch.empty_like(inputs), torch.empty_like(inputs)
+    for rows, places in groups:
+        used = rows[:, None]
+        basis = torch.linalg.qr(torch.where(used, design, 0.0)).Q
+        both = torch.where(used, torch.cat([target, inputs[:, places]], dim=1), 0.0)
+        both = both - basis @ (basis.mT @ both)
+        left[:, places], apart[:, places] = both[:, :1], both[:, 1:]
+    return left, apart
+
+
+def _with_squares(terms: list[Term], candidates: list[Term]) -> tuple[Term, ...]:
+    """Terms, and the squares of their columns that are candidates.
+
+    A parabola whose one arm is missing by the curved column looks like a hinge, or like a product
+    with a column that it goes with, where it is observed. The draws of the coefficients decide.
+
+    Example:
+        >>> candidates = [Term(0, 0), Term(0, 0, 0.5), Term(0, 1)]
+        >>> [term.knot for term in _with_squares(candidates[1:], candidates)]
+        [0.5, None, None]
+    """
+    squares = [Term(at, at) for term in terms for at in term[:2]]
+    return tuple(dict.fromkeys([*terms, *(one for one in squares if one in candidates)]))
 
 
 def _gains(apart: Tensor, left: Tensor, known: Tensor, number: int) -> tuple[Tensor, Tensor]:
@@ -334,20 +407,16 @@ def _kurtosis(numbers: Tensor) -> float:
     return float(squares.square().mean() / squares.mean().square().clamp(min=1e-24))
 
 
-def _marginal(cells: Tensor, limits: Tensor, is_fine: bool) -> Marginal:
-    """The grid of a column, and its log density relative to that of a Normal variable."""
+def _grid(cells: Tensor, usual: tuple[float, float], limits: Tensor, is_fine: bool) -> Grid:
+    """The grid of a column whose mean and deviation an estimate knows."""
     low, high = float(cells.amin()), float(cells.amax())
+    below = max(MARGIN, low - usual[0] + REACH * usual[1])
+    above = max(MARGIN, usual[0] + REACH * usual[1] - high)
     # Beyond the outermost cells, but not up to a limit that no cell attains.
-    low = low - min(MARGIN, 0.5 * (low - float(limits[0])))
-    high = high + min(MARGIN, 0.5 * (float(limits[1]) - high))
+    low = low - min(below, 0.5 * (low - float(limits[0])))
+    high = high + min(above, 0.5 * (float(limits[1]) - high))
     points = torch.linspace(low, high, FINE_GRID if is_fine else GRID, dtype=torch.float64)
-    width = 0.9 * float(cells.std()) * len(cells) ** -0.2
-    apart = (points[:, None] - cells) / width
-    density = torch.exp(-0.5 * apart.square()).mean(1) / width
-    spread = (cells.var() + width**2).sqrt()
-    usual = torch.exp(-0.5 * ((points - cells.mean()) / spread).square()) / spread
-    ratio = (density + 1e-4).log() - (usual + 1e-4).log()
-    return Marginal(points, ratio.clamp(-SHAPE_BOUND, SHAPE_BOUND))
+    return Grid.of(points, 0.9 * float(cells.std()) * len(cells) ** -0.2)
 
 
 @dataclass
@@ -465,7 +534,8 @@ class _MissingRows:
         levels: Tensor,
     ) -> Tensor:
         """Draws of cells of a column that is in terms of curved ones."""
-        rows, (points, shape) = self.rows[column], self.curves.grids[column]
+        rows, points = self.rows[column], self.curves.grids[column].points
+        shape = state.model.shapes[column]
         logs = -0.5 / variance * (points - mean[:, None]).square()
         # What the others explain of a column has a shape of its own.
         logs = logs + min(1.0, variance) * shape
@@ -529,8 +599,9 @@ def _draw_curved(
         usual.append(max(left / freedom, 1e-8))
     plain = draw_posterior(table[:, list(curves.plain)], generator, often)
     normal = draw_posterior(table, generator, often) if whole else plain
-    drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances))
-    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual))
+    shapes = curves.shapes(table, often)
+    drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances), shapes)
+    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual), shapes)
 
 
 def augment_curved(

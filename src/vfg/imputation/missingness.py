@@ -118,13 +118,17 @@ STEP_COST = 4.0
 tables of two columns, where it says the same as the other column, it explained 1.4 to 3.1 more."""
 MOST_STEPS = 3
 """Columns that are tried for that, at most, which bounds the time."""
-ONE_MARGIN = 1.0
-"""By how much the own value must explain more than one other column, since the two are the same
-where that column alone predicts it: the own value then explained at most 0.1 more."""
+ONE_MARGIN, ONE_SHARE = 1.0, 0.05
+"""By how much the own value must explain more than one other column, at least and as a share, since
+the two are the same where that column alone predicts it: the own value then explained at most 0.1
+more. In curved tables of three columns, of which two are missing by the third, it explained up to
+3 % more."""
 SKEWED = 1.0
 """The skewness of a column from which its normal scores are examined, too."""
 SCORED_COLUMNS, SCORED_ROWS = 40, 5
 """The most columns, and the fewest rows per column, of tables whose scores are examined."""
+HEAVIEST = 10.0
+"""The most that a missing cell may count that stands for observed ones, in average cells."""
 GRID = (np.arange(40.0) + 0.5) / 40.0
 """Shares over which those of the three explanations are integrated."""
 
@@ -138,12 +142,20 @@ class Mechanism:
     rival: float = 0.0  # the same of a dependence on other columns
     reach: Tensor | None = None  # ends of what is filled beyond observed ranges, (2, columns)
     selection: Tensor | None = None  # `Selection.pack` of a model fitted together with slopes
+    judged: int = 0  # columns of numbers with missing cells
+    unseen: int = 0  # those of them whose slope could not be seen, if there were one
+    categories: bool = False  # whether categories are missing, which have no slopes
 
     def to_dict(self) -> dict[str, float]:
         """The evidence, ready for JSON; nothing if none was looked for."""
-        if not self.evidence and self.slopes is None:
+        if not (self.evidence or self.judged or self.categories) and self.slopes is None:
             return {}
-        return {"evidence": round(self.evidence, 2), "rival": round(self.rival, 2)}
+        numbers = {"judged": self.judged, "unseen": self.unseen, "categories": self.categories}
+        return {
+            "evidence": round(self.evidence, 2),
+            "rival": round(self.rival, 2),
+            **{name: float(number) for name, number in numbers.items() if number},
+        }
 
 
 def describe_mechanism(slopes: Tensor | None, mechanism: Mapping[str, float]) -> str:
@@ -153,6 +165,15 @@ def describe_mechanism(slopes: Tensor | None, mechanism: Mapping[str, float]) ->
         >>> describe_mechanism(None, {"evidence": 60.0, "rival": 400.0})
         'which cells are missing depends on other columns, so they are filled as missing at random'
     """
+    said = _describe_numbers(slopes, mechanism)
+    if not mechanism.get("categories"):
+        return said
+    beside = "why categories are missing is not modelled: they are filled as missing at random"
+    return f"{said}; {beside}" if slopes is not None or mechanism.get("judged") else beside
+
+
+def _describe_numbers(slopes: Tensor | None, mechanism: Mapping[str, float]) -> str:
+    """What was found about columns of numbers."""
     if slopes is not None:
         own = slopes[slopes != 0.0]
         above, below = int((own > 0.0).sum()), int((own < 0.0).sum())
@@ -170,6 +191,7 @@ def describe_mechanism(slopes: Tensor | None, mechanism: Mapping[str, float]) ->
             f"{common:+.2f} per standard deviation ({float(own.min()):+.2f} to "
             f"{float(own.max()):+.2f} by column), which filled cells take into account"
         )
+    judged, unseen = (int(mechanism.get(name, 0)) for name in ("judged", "unseen"))
     if not mechanism:
         return "missing cells are filled as missing at random"
     rival = mechanism.get("rival", 0.0)
@@ -183,7 +205,16 @@ def describe_mechanism(slopes: Tensor | None, mechanism: Mapping[str, float]) ->
             "which cells are missing depends on other columns, so they are filled as missing at "
             "random"
         )
-    return "nothing shows that cells are missing because of their value"
+    why = "other columns hardly predict them or few are missing"
+    if judged and unseen == judged:
+        return (
+            "whether cells are missing because of their value cannot be seen in this table, since "
+            f"{why}, so they are filled as missing at random"
+        )
+    said = "nothing shows that cells are missing because of their value"
+    if unseen:
+        said += f", but in {unseen} of {judged} columns it could not be seen, since {why}"
+    return said
 
 
 def _count(columns: int) -> str:
@@ -370,11 +401,39 @@ def find_mechanism(
     absent = (~seen).sum(0)
     ordered = ~unordered.numpy() & (absent > 0)
     usable = np.flatnonzero(ordered & (absent >= FEWEST) & (len(x) - absent >= FEWEST))
+    empty = Mechanism(
+        judged=int(ordered.sum()),
+        unseen=int(ordered.sum()),
+        categories=bool((unordered.numpy() & (absent > 0)).any()),
+    )
     if not len(usable):
-        return Mechanism(None)
+        return empty
     chosen = usable[np.unique(np.linspace(0, len(usable) - 1, COLUMNS).round().astype(int))]
     predictions = _Predictions.of(_Factors.of(linear), x, seen)
+    visible = _expected_evidence(predictions)[usable] > COLUMN_MARGIN
+    known = replace(empty, unseen=empty.judged - int(visible.sum()))
     scored = None if assumed == "self" else _predict_scores(x, seen, ordered)
+    found = _find_in_views(predictions, scored, x, ordered, chosen, assumed)
+    return replace(found, judged=known.judged, unseen=known.unseen, categories=known.categories)
+
+
+def _expected_evidence(predictions: _Predictions) -> Array:
+    """log Bayes factors that slopes of 1 would have by column, nearly."""
+    share = predictions.observed.mean(0)
+    information = len(predictions.means) * share * (1.0 - share) * predictions.means.var(0)
+    return np.asarray(0.5 * (information - np.log1p(information)))
+
+
+def _find_in_views(
+    predictions: _Predictions,
+    scored: _Predictions | None,
+    x: Array,
+    ordered: Mask,
+    chosen: Array,
+    assumed: str,
+) -> Mechanism:
+    """Slopes of values, or else of scores."""
+    seen = predictions.observed
     views = [predictions.expected, *([] if scored is None else [scored.expected])]
     found = _find_slopes(predictions, views, x, ordered, chosen, assumed)
     if found.slopes is not None or scored is None:
@@ -459,7 +518,8 @@ def _judge_columns(
     found = (chance > 0.5) & (fit.by_column > COLUMN_MARGIN)
     # A column that predicts alone is as simple, wherever it stands.
     alone = _evidence_of_one(views, observed, chosen, None if is_explained else offsets)
-    found &= own > alone + np.log(max(1, observed.shape[1] - 1)) + ONE_MARGIN
+    margin = np.maximum(ONE_MARGIN, ONE_SHARE * own)
+    found &= own > alone + np.log(max(1, observed.shape[1] - 1)) + margin
     if not found.any():
         return None
     slopes = np.zeros(observed.shape[1])
@@ -832,6 +892,28 @@ def _are_blocks(observed: Mask, chosen: Array, evidence: Array) -> bool:
     share = (~observed[:, chosen]).mean(0)
     most = len(observed) * (scipy.special.entr(share) + scipy.special.entr(1.0 - share))
     return bool(np.median(evidence / most) > BLOCKED)
+
+
+def weigh_as_observed(completed: Array, observed: Mask) -> Array:
+    """Weights of missing cells with which their rows are like those where the column is observed.
+
+    They are the odds that a cell is observed given the other columns, relative to their mean.
+
+    Example:
+        >>> completed = np.repeat([[0.0, 0.0], [0.0, 1.0]], 200, axis=0)
+        >>> observed = np.arange(400)[:, None] % [4, 1] >= [1, 0]
+        >>> observed[200:, 0] = np.arange(200) % 4 == 0
+        >>> weights = weigh_as_observed(completed, observed)[:, 0]
+        >>> [round(float(weights[rows].max()), 1) for rows in (slice(200), slice(200, None))]
+        [2.9, 0.4]
+    """
+    weights = (~observed).astype(float)
+    for column in np.flatnonzero((~observed).sum(0) >= FEWEST):
+        missing = ~observed[:, column]
+        found = _explain(np.delete(completed, column, axis=1), missing.astype(float))
+        odds = np.exp(-found.logits[missing])
+        weights[missing, column] = np.minimum(odds / odds.mean(), HEAVIEST)
+    return weights
 
 
 def _masks_beyond(logits: Array, observed: Mask, chosen: Array) -> float:

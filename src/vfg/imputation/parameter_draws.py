@@ -82,6 +82,7 @@ class _Group(NamedTuple):
     rows: Tensor
     places: Tensor  # of missing entries, (rows, width); from the number of columns on: padding
     entries: Tensor  # the same of entries of a matrix, flat, (rows, width, width)
+    systems: Tensor  # the same in a flat matrix with 0 and 1 at its end, which are padding
 
     @property
     def width(self) -> int:
@@ -122,7 +123,10 @@ class Gaps:
                 slots = torch.arange(width)
                 places = torch.where(slots < counts[rows, None], order, size + slots)
                 entries = places[:, :, None] * (size + width) + places[:, None, :]
-                groups.append(_Group(rows, places, entries))
+                known = (places < size)[:, :, None] & (places < size)[:, None, :]
+                ends = size * size + torch.eye(width, dtype=torch.long)
+                systems = torch.where(known, places[:, :, None] * size + places[:, None, :], ends)
+                groups.append(_Group(rows, places, entries, systems))
             done, width = width, min(2 * width, size)
         return cls(observed, tuple(groups))
 
@@ -139,10 +143,9 @@ class NormalModel:
         precision = torch.linalg.inv(self.covariance)
         residual = torch.where(gaps.observed, values - self.mean, 0.0)
         sides, moved, factors = -(residual @ precision), torch.zeros_like(values), []
+        padded = torch.cat([precision.flatten(), precision.new_tensor([0.0, 1.0])])
         for group in gaps.groups:
-            padding = torch.eye(group.width, dtype=torch.float64)
-            systems = torch.block_diag(precision, padding).take(group.entries)
-            factors.append(torch.linalg.cholesky(systems))
+            factors.append(torch.linalg.cholesky(padded.take(group.systems)))
             own = torch.cholesky_solve(group.take(sides)[..., None], factors[-1])
             group.put(own[..., 0], moved)
         means = torch.where(gaps.observed, values, self.mean + moved)
@@ -469,6 +472,7 @@ class Posterior:
         self._departures: tuple[object, Departures] | None = None
         # Of the ensemble at the fitted rows: means, and mean squares of draws about them.
         self.moments: tuple[Tensor, Tensor] | None = None
+        self.ensemble_draws: object = None  # `EnsembleDraws` of these rows, if they are kept
         self.curved: object = None  # a `CurvedPosterior`, False if no column is curved
         self._lock = threading.Lock()  # of the chain, which may be asked by several threads
 
@@ -752,8 +756,7 @@ def draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> 
     freedom = _degrees_of_freedom(rows, size)
     normals = torch.randn(size, size, generator=generator, dtype=torch.float64).tril(-1)
     shapes = 0.5 * (freedom - torch.arange(size, dtype=torch.float64))
-    # Chi-squared variables are twice Gamma variables; those of torch take no generator.
-    squared = 2.0 * _gamma(shapes, generator)
+    squared = 2.0 * _gamma(shapes, generator)  # chi-squared variables
     lower = normals + squared.sqrt().diag()
     # With S = C C', the covariance is C (A A')^-1 C' for the factor A of a standard Wishart.
     factor = torch.linalg.solve_triangular(lower, torch.linalg.cholesky(squares).mT, upper=False)
@@ -763,22 +766,15 @@ def draw_posterior(table: Tensor, generator: torch.Generator, often: Tensor) -> 
 
 
 def draw_chi_squared(freedom: Tensor, generator: torch.Generator) -> Tensor:
-    """Chi-squared variables of at least 2 degrees of freedom."""
+    """Chi-squared variables."""
     return 2.0 * _gamma(0.5 * freedom, generator)
 
 
 def _gamma(shapes: Tensor, generator: torch.Generator) -> Tensor:
-    """Gamma variables of shapes of at least 1, by Marsaglia and Tsang's rejections."""
-    d = (shapes - 1.0 / 3.0).clamp(min=2.0 / 3.0)
-    c = 1.0 / (9.0 * d).sqrt()
-    result = torch.full_like(shapes, torch.nan)
-    while bool(result.isnan().any()):
-        x = torch.randn(len(shapes), generator=generator, dtype=torch.float64)
-        u = torch.rand(len(shapes), generator=generator, dtype=torch.float64)
-        v = (1.0 + c * x).clamp(min=0.0) ** 3
-        accepted = (v > 0.0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=1e-300).log())
-        result = torch.where(result.isnan() & accepted, d * v, result)
-    return result
+    """Gamma variables, by numpy: those of torch take no generator."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    drawn = np.random.Generator(np.random.PCG64(seed)).standard_gamma(shapes.numpy())
+    return torch.from_numpy(drawn)
 
 
 def move_nearer(estimate: NormalModel, draw: NormalModel, share: float) -> NormalModel:
