@@ -31,17 +31,8 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.imputation.extrapolation import NUMBERS, predict_from_others
 from vfg.imputation.gaussian_processes import LeftOut
-from vfg.imputation.stacking import (
-    KINDS,
-    WIDE,
-    HeldOutCells,
-    Parts,
-    Stacking,
-    allocate_draws,
-    clip,
-    held_out_draws,
-    hide_further,
-)
+from vfg.imputation.held_out import held_out_draws, hide_further
+from vfg.imputation.parts import KINDS, WIDE, HeldOutCells, Parts, Stacking, allocate_draws, clip
 from vfg.imputation.trees import Forest, HeldOutRows, Unseen, move_means
 from vfg.training.losses import draw_rows
 

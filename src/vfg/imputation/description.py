@@ -13,9 +13,9 @@ from vfg.imputation.ensemble import OPTIONAL, Ensemble
 from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.parts import KINDS, Parts, Stacking
 from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMixture
-from vfg.imputation.stacking import KINDS, Parts, Stacking
 from vfg.imputation.trees import Forest
 from vfg.model import VFG
 

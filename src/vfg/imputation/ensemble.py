@@ -28,15 +28,7 @@ from vfg.imputation.extrapolation import (
 from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.limits import lift_passed, squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
-from vfg.imputation.relations import (
-    EXACT,
-    Relations,
-    deviations_given,
-    fill_determined,
-    follow_relations,
-)
-from vfg.imputation.row_mixture import RowMeans, RowMixture
-from vfg.imputation.stacking import (
+from vfg.imputation.parts import (
     KINDS,
     Parts,
     Stacking,
@@ -46,6 +38,14 @@ from vfg.imputation.stacking import (
     member_means,
     sharpen,
 )
+from vfg.imputation.relations import (
+    EXACT,
+    Relations,
+    deviations_given,
+    fill_determined,
+    follow_relations,
+)
+from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.trees import Forest
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import Tile, decode, internal_normals

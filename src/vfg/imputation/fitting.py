@@ -38,8 +38,10 @@ from vfg.imputation.extrapolation import (
     furthest_ends,
 )
 from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processes, weigh_processes
+from vfg.imputation.held_out import held_out_rows, observed_range
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
+from vfg.imputation.parts import KINDS, Parts, Stacking
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
     EPOCH,
@@ -58,15 +60,7 @@ from vfg.imputation.progress import TRAINING, FitBar, limited_threads
 from vfg.imputation.relations import EXACT, Relations, find_copies, find_relations
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_metrics, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
-from vfg.imputation.stacking import (
-    KINDS,
-    Parts,
-    Stacking,
-    fit_stacking,
-    gain_towards_linear,
-    held_out_rows,
-    observed_range,
-)
+from vfg.imputation.stacking import fit_stacking, gain_towards_linear
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, Unseen, fit_weights, grow_forest
 from vfg.inference import fit_calibration

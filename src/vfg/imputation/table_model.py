@@ -25,9 +25,9 @@ from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.missingness import describe_mechanism
 from vfg.imputation.mixtures import fit_linear_further
+from vfg.imputation.parts import KINDS, Parts
 from vfg.imputation.relations import Relations, holding_relations
 from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Parts
 from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.interventions import FEW_ROWS, counterfactual, intervene, is_intervention
 from vfg.inference.variables import Variable

@@ -17,6 +17,7 @@ from vfg.imputation.gaussian_processes import GaussianProcesses, trust_in_rows
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
+from vfg.imputation.parts import KINDS
 from vfg.imputation.row_mixture import (
     MOST_DEVIATIONS,
     NOISE,
@@ -24,7 +25,6 @@ from vfg.imputation.row_mixture import (
     RowMixture,
     row_features,
 )
-from vfg.imputation.stacking import KINDS
 from vfg.imputation.table_model import TableModel
 from vfg.imputation.trees import MOST_SHARES, Forest, Votes
 from vfg.model import VFG
