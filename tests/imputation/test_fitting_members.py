@@ -6,9 +6,10 @@ import torch
 
 import vfg
 from vfg.imputation.fitting import MatrixFit, Resources, _hold_out_sections, fit_members
+from vfg.imputation.held_out import _means_without_own_row
 from vfg.imputation.mixtures import fit_linear, star
+from vfg.imputation.parts import member_means
 from vfg.imputation.plan import MixturePlan, NeighbourPlan, Plan
-from vfg.imputation.stacking import _means_without_own_row, member_means
 from vfg.training.model_stack import stack_models
 
 ORDERED = torch.zeros(3, dtype=torch.bool)

@@ -6,31 +6,35 @@ import torch
 
 import vfg
 from vfg.gaussian.conditional_means import exact_means
+from vfg.imputation import held_out
 from vfg.imputation import stacking as combining
 from vfg.imputation.ensemble import Ensemble
 from vfg.imputation.fitting import _hold_out_sections
+from vfg.imputation.held_out import FEWEST_ROWS
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixture, star
+from vfg.imputation.parts import (
+    CLIP,
+    KINDS,
+    HeldOutCells,
+    Parts,
+    Stacking,
+    corrected_share,
+    drawing_shares,
+    member_means,
+)
 from vfg.imputation.plan import RowMixtureKind
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
-    CLIP,
     DEPARTURE,
-    FEWEST_ROWS,
-    KINDS,
     START,
     START_PRIOR,
-    HeldOutCells,
-    Parts,
-    Stacking,
     Sums,
     _errors,
     _sums,
     _weights,
     averaging_matrix,
     averaging_of_kinds,
-    corrected_share,
-    drawing_shares,
     fit_stacking,
 )
 from vfg.sklearn import VFGImputer
@@ -327,14 +331,14 @@ def test_under_a_budget_the_cells_of_few_members_are_used(monkeypatch):
     values = normals(700, 3)
     observed = torch.ones_like(values, dtype=torch.bool)
     parts, held = parts_of(values, observed, members=3)
-    kept = combining._held_out_cells
+    kept = held_out._held_out_cells
 
     def noted(*given):
         found = kept(*given)
         looked.append((found.place, len(found.ids)))
         return found
 
-    monkeypatch.setattr(combining, "_held_out_cells", noted)
+    monkeypatch.setattr(held_out, "_held_out_cells", noted)
     fit_stacking(parts, values, observed, held)
     fit_stacking(parts, values, observed, held, under_budget=True)
     usual, under_budget = looked[:3], looked[3:]
@@ -393,8 +397,8 @@ def test_row_mixtures_of_different_kinds_predict_the_cells_of_different_members(
 
 def test_the_order_of_rows_does_not_decide_the_spread(monkeypatch):
     """A table sorted by how noisy its rows are has the intervals of the same table shuffled."""
-    monkeypatch.setattr(combining, "FEWEST_ROWS", 64)
-    monkeypatch.setattr(combining, "ROWS", 128)
+    monkeypatch.setattr(held_out, "FEWEST_ROWS", 64)
+    monkeypatch.setattr(held_out, "ROWS", 128)
     noise = torch.where(torch.arange(600) < 150, 0.1, 1.0).double()[:, None]
     factor = normals(600, 1)
     values = factor + noise * normals(600, 3, seed=1)
@@ -441,7 +445,7 @@ class TestDepartures:
             shown = observed & ~own
             near = parts.neighbours[0].without(values, observed, own)
             linear = exact_means(parts.linears[place], values, shown)
-            member = combining.member_means(parts.members[place], 1, values, shown)[0]
+            member = member_means(parts.members[place], 1, values, shown)[0]
             found = [member, linear, linear, *near.means(values, shown, every, every)[:2]]
             distances = (torch.stack(found) - linear).abs() * own
             largest = torch.maximum(largest, distances.amax(1))

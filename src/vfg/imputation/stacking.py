@@ -15,57 +15,51 @@ rows are filled nearer to the linear model: see `extrapolation`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy
 import torch
 from torch import Tensor
 
-from vfg.gaussian import GaussianVFG
-from vfg.gaussian.conditional_means import concat_leaves, exact_means
-from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
+from vfg.imputation.categories import CategoryColumn, fit_pooling
 from vfg.imputation.extrapolation import ensemble_trust, usual_distance
-from vfg.imputation.missingness import Mechanism
-from vfg.imputation.mixtures import Mixture, map_in_threads
+from vfg.imputation.held_out import (
+    held_out_categories,
+    held_out_draws,
+    hide_further,
+    hold_out_cells,
+    observed_range,
+)
+from vfg.imputation.parts import (
+    KINDS,
+    DrawWidths,
+    FarRows,
+    HeldOutCells,
+    MeanWeights,
+    Parts,
+    Stacking,
+    clip,
+    drawing_shares,
+)
 from vfg.imputation.relations import EXACT, Relations, follow_relations
-from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
-from vfg.imputation.trees import Forest, HeldOutRows
-from vfg.inputs import Name
-from vfg.model import VFG
+from vfg.imputation.row_mixture import Labels
 from vfg.tables.cells import Array
-from vfg.training.history import History
 from vfg.training.losses import draw_rows
-from vfg.training.model_stack import repeat_columns, stack_models
 
 AVERAGING_PRIOR = 20.0
 """Weight of the prior that averaging changes nothing, in products of unit variance."""
-GOLDEN = 0.6180339887498949
-"""The golden ratio: multiples of it modulo 1 are evenly spread for any number of draws."""
-KINDS = ("members", "mixtures", "linear", "neighbours", "corrected neighbours")
-"""The kinds of parts, in the order of the weights."""
 START = (0.5, 1.0, 0.0, 0.5, 1.0)
 """Prior weights, in proportion, of the kinds that are present."""
 START_LINEAR = (0.0, 0.0, 1.0, 0.0, 0.0)
 """The other prior: the linear model alone."""
-ROWS = 2048
-"""Rows with held-out cells that are used, about, equally many of every member: bounds the time."""
-FEWEST_ROWS = 400
-"""The fewest rows of a member."""
-FEWEST_MEMBERS = 2
-"""How many members' held-out cells are used under a budget."""
-CLIP = 6.0
-"""Standard deviations at which cells are clipped, so that a few outliers do not decide the fit."""
 START_PRIOR = 100.0
 """Weight of the prior weights, in cells of unit variance."""
 PRIOR = 20.0
 """Weight of the prior factor 1, in cells of unit variance."""
 COLUMN_PRIOR = 60.0
 """Weight of the common factor in the factor of one column, in cells of unit variance."""
-DRAWS = 8
-"""Draws of every kind that calibration uses; more take longer."""
 SPREAD_PRIOR = 20.0
 """Weight of the common spread in that of one column, in cells of unit variance."""
 SPREADS = (0.5, 2.0)
@@ -105,10 +99,6 @@ common one in a column's, in cells whose predictions differ by a deviation. Half
 LEAST_TARGET_GAIN, TARGET_ERRORS = 0.005, 1.5
 """Share of the squared errors at held-out cells that metrics must remove, and how many standard
 errors of this gain, or they are not used: tables of independent columns gain by chance."""
-WIDE = 0.85
-"""Deviations from which draws are not sharpened, in those of their column. The deviation of 60
-draws of a skewed column is often below 1 by chance: with 1, 90 % intervals of a squared Normal
-variable held 77 % where nothing is known, with 0.85 they hold 85 %."""
 
 
 def averaging_matrix(single: Tensor, mean: Tensor) -> Tensor:
@@ -158,22 +148,6 @@ def averaging_of_kinds(single: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     return whole, change
 
 
-def drawing_shares(weights: Tensor) -> Tensor:
-    """How often members, mixtures, linear model and neighbours draw, from the weights of `KINDS`.
-
-    Example:
-        >>> drawing_shares(torch.tensor([0.5, 0.0, 0.0, 0.2, 0.3])).tolist()
-        [0.5, 0.0, 0.0, 0.5]
-        >>> drawing_shares(torch.zeros(5)).tolist()
-        [0.0, 0.0, 1.0, 0.0]
-    """
-    shares = torch.cat([weights[:3], weights[3:].sum(0, keepdim=True)])
-    if float(shares.sum()) < 1e-3:
-        # No part predicts better than the means: draw from the linear model, about the means.
-        shares = torch.tensor([0.0, 0.0, 1.0, 0.0]).to(weights)
-    return shares / shares.sum()
-
-
 def shares_of_exact_parts(weights: Tensor, present: Tensor) -> Tensor | None:
     """How often parts draw, where exact ones draw instead of members; None without exact parts.
 
@@ -192,190 +166,6 @@ def shares_of_exact_parts(weights: Tensor, present: Tensor) -> Tensor | None:
     # Mixtures, like members, do not know the rows themselves.
     exact[1 if present[1] else 4] += weights[0]
     return drawing_shares(exact)
-
-
-def corrected_share(weights: Tensor) -> float:
-    """The share of the row mixtures' correction that is used, from the weights of `KINDS`.
-
-    Example:
-        >>> corrected_share(torch.tensor([0.0, 0.0, 0.0, 0.1, 0.3]))
-        0.75
-    """
-    plain, corrected = weights[3:].tolist()
-    return float(corrected / (plain + corrected)) if plain + corrected > 0 else 1.0
-
-
-def allocate_draws(shares: Tensor, counts: Sequence[int], number: int) -> dict[int, list[int]]:
-    """Which draws each part makes, by its place among members, mixtures, linear, neighbours.
-
-    `shares` are those of `drawing_shares`, `counts` says how many parts there are. The first draws
-    are allocated alike for every number.
-
-    Example:
-        >>> allocate_draws(torch.tensor([0.5, 0.0, 0.0, 0.5]), [1, 0, 1, 2], 8)
-        {0: [1, 3, 6], 2: [0, 2, 5], 3: [4, 7]}
-    """
-    by_part = [
-        float(share) / count
-        for share, count in zip(shares, counts, strict=True)
-        for _ in range(count)
-    ]
-    ends = np.cumsum(by_part)
-    levels = (0.5 + np.arange(number) * GOLDEN) % 1.0 * ends[-1]
-    who = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
-    return {int(part): np.flatnonzero(who == part).tolist() for part in np.unique(who)}
-
-
-@dataclass(frozen=True)
-class MeanWeights:
-    """How the means of parts are combined."""
-
-    weights: Tensor  # of the parts, in the order of KINDS
-    factors: Tensor  # that shrink the sum to the mean, per column
-    departures: Tensor | None = None  # the furthest from the linear model, (kinds, columns)
-    targeted: Tensor | None = None  # weights of means by the metrics of columns, per column
-
-
-@dataclass(frozen=True)
-class DrawWidths:
-    """Which parts draw, and how wide their draws are."""
-
-    spread: Tensor  # factors that scale draws about their mean, per column
-    drawing: Tensor | None = None  # how often parts draw, where it does not follow from weights
-    sharpness: Tensor | None = None  # that makes draws narrower, per column; see `sharpen`
-    widths: Tensor | None = None  # of draws by column, (2, columns); see `calibration`
-    tree_widths: Tensor | None = None  # of draws by what trees find, (2, columns)
-
-
-@dataclass(frozen=True)
-class FarRows:
-    """How far rows are from the fitted ones, and the linear model there; see `extrapolation`."""
-
-    trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
-    usual_distance: Tensor | None = None  # of rows like the fitted ones
-    linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
-
-
-@dataclass(frozen=True)
-class Stacking:
-    """The numbers that combine the parts of a model."""
-
-    means: MeanWeights
-    draws: DrawWidths
-    reach: Tensor  # the observed range of every column, (2, columns)
-    far: FarRows = FarRows()
-    pooling: Tensor | None = None  # of probabilities and votes, (columns of categories, 2)
-    useful: Tensor | None = None  # which relations predict held-out cells better than the parts
-    error: float | None = None  # root mean squared error at held-out cells, in deviations
-
-    @property
-    def buffers(self) -> dict[str, Any]:
-        """The numbers that a model keeps, by the names that they have in its files."""
-        own = {"reach": self.reach, "pooling": self.pooling}
-        return vars(self.means) | vars(self.draws) | vars(self.far) | own
-
-    def with_buffers(self, buffers: Mapping[str, Tensor]) -> Stacking:
-        """A copy with other numbers, by their names in `buffers`."""
-        changed = self.buffers | dict(buffers)
-
-        def of(kind: type) -> dict[str, Any]:
-            return {one.name: changed[one.name] for one in fields(kind)}
-
-        return replace(
-            self,
-            means=MeanWeights(**of(MeanWeights)),
-            draws=DrawWidths(**of(DrawWidths)),
-            far=FarRows(**of(FarRows)),
-            reach=changed["reach"],
-            pooling=changed["pooling"],
-        )
-
-    @property
-    def shares(self) -> Tensor:
-        """How often members, mixtures, linear model and neighbours draw."""
-        drawing = self.draws.drawing
-        return drawing_shares(self.means.weights) if drawing is None else drawing
-
-    def predict(self, held_out: HeldOutCells) -> Tensor:
-        """Stacked means of the parts that did not see the held-out cells."""
-        stacked = torch.einsum("k,krc->rc", self.means.weights, held_out.single)
-        means, targeted = self.means.factors * clip(stacked), self.means.targeted
-        if targeted is None or held_out.targeted is None:
-            return means
-        return means + targeted * (held_out.targeted - means)
-
-    @classmethod
-    def of_members(cls, columns: int) -> Stacking:
-        """The plain mean of the members."""
-        ones = torch.ones(columns, dtype=torch.float64)
-        weights = torch.zeros(len(KINDS), dtype=torch.float64)
-        weights[0] = 1.0
-        ends = torch.stack([-torch.inf * ones, torch.inf * ones])
-        return cls(MeanWeights(weights, ones), DrawWidths(ones), ends)
-
-
-@dataclass
-class Parts:
-    """The parts of a table's model."""
-
-    members: list[VFG] = field(default_factory=list)
-    linears: list[GaussianVFG] | None = None  # from which the members started
-    mixtures: list[Mixture] = field(default_factory=list)  # the first hold out members' cells
-    neighbours: list[RowMixture] = field(default_factory=list)
-    stack: VFG | None = None  # the members as one model, if there is one already
-    linear: GaussianVFG | None = None  # None without informative columns
-    combination: Stacking | None = None  # None takes the mean of the members
-    history: History | None = None
-    relations: Relations | None = None
-    following: Tensor | None = None  # of the linear model at the ends of ranges, (2, columns)
-    slope_errors: Tensor | None = None  # how uncertain that is, (2, columns)
-    mechanism: Mechanism = field(default_factory=Mechanism)
-    forest: Forest | None = None
-    held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
-    exact_at_held: dict[tuple[int, ...], ExactAtHeldOut] = field(default_factory=dict)
-    """What mixtures, linear models and row mixtures predict there, by place and number of rows:
-    it is the same whenever members are weighed."""
-    set_thresholds: Tensor | None = None  # of probabilities, (columns of categories, levels)
-    with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
-
-    @property
-    def present(self) -> Tensor:
-        """Which of the `KINDS` there are."""
-        neighbours = bool(self.neighbours)
-        return torch.tensor(
-            [
-                bool(self.members),
-                bool(self.mixtures),
-                self.linears is not None,
-                neighbours,
-                neighbours,
-            ]
-        )
-
-
-@dataclass
-class HeldOutCells:
-    """Rows with held-out cells of one member."""
-
-    place: int
-    ids: Tensor
-    values: Tensor
-    shown: Tensor
-    counted: Tensor  # the weights of rows, 1 without them, at the held-out cells, else 0
-    single: Tensor  # predictions of parts that did not see these cells, (kinds, rows, columns)
-    at_missing: Tensor
-    """Sums of products, like `Sums.pp`, at missing cells of the table, which no part saw: of
-    `single`, and of the averages of all parts of a kind, `(2, kinds, kinds)`."""
-    row_mixture: RowMixture | None  # whose linear model did not see these cells
-    votes: Tensor | None = None  # its votes for categories, (rows, all categories)
-    distances: Tensor | None = None  # of the rows from similar ones, (rows, 1)
-    targeted: Tensor | None = None  # means of held-out cells by metrics, (rows, columns)
-
-    def select(self, rows: Tensor) -> HeldOutCells:
-        """Some of the rows, for what they predict."""
-        own = {name: getattr(self, name)[rows] for name in ("ids", "values", "shown", "counted")}
-        own["targeted"] = None if self.targeted is None else self.targeted[rows]
-        return replace(self, **own, single=self.single[:, rows], votes=None, distances=None)
 
 
 @dataclass
@@ -412,7 +202,7 @@ def fit_stacking(
     cells were seen by all but one.
     """
     reach = observed_range(values, observed)
-    held_out = _hold_out(parts, values, observed, reach, held, seed, under_budget, weights)
+    held_out = hold_out_cells(parts, values, observed, reach, held, seed, under_budget, weights)
     parts.held_out = held_out
     total = _averaged_sums(held_out)
     combined = _weights(total, parts.present)
@@ -503,37 +293,6 @@ def _target_weights(
     return weights if gains.sum() >= max(least) else None
 
 
-def _hold_out(
-    parts: Parts,
-    values: Tensor,
-    observed: Tensor,
-    reach: Tensor,
-    held: Sequence[Tensor],
-    seed: int,
-    under_budget: bool,
-    weights: Tensor | None,
-) -> list[HeldOutCells]:
-    """What the parts predict at held-out cells that they did not see, for every set of them."""
-    number = min(len(held), len(parts.mixtures)) if parts.mixtures else len(held)
-    number = min(number, FEWEST_MEMBERS) if under_budget else number
-    most = FEWEST_ROWS if under_budget else max(FEWEST_ROWS, ROWS // number)
-    stack = parts.stack
-    if stack is None and parts.members:
-        stack = stack_models(parts.members)
-    if stack is not None:
-        stack.eval()
-    nearest = [place * len(parts.neighbours) // number for place in range(number)]
-    table = values, observed, reach
-    held_out = [
-        _held_out_cells(parts, stack, *table, held[place], place, nearest[place], most, seed)
-        for place in range(number)
-    ]
-    if weights is not None:
-        for one in held_out:
-            one.counted = one.counted * weights[one.ids, None]
-    return held_out
-
-
 def _pool_categories(
     parts: Parts,
     held_out: Sequence[HeldOutCells],
@@ -546,7 +305,7 @@ def _pool_categories(
     cells = [
         None
         if column.part.is_simplex
-        else _held_out_categories(parts, held_out, combined, factors, column, place, labels)
+        else held_out_categories(parts, held_out, combined, factors, column, place, labels)
         for place, column in enumerate(categories)
     ]
     return torch.from_numpy(fit_pooling(cells))
@@ -586,90 +345,6 @@ def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
     return factors, total.xx - 2.0 * factors * products + factors.square() * squares
 
 
-def _held_out_categories(
-    parts: Parts,
-    held_out: Sequence[HeldOutCells],
-    weights: Tensor,
-    factors: Tensor,
-    column: CategoryColumn,
-    place: int,
-    labels: Labels,
-) -> list[HeldOutCategories]:
-    """What is expected at the held-out cells of a column of categories, and what is there."""
-    cells = []
-    for one in held_out:
-        if one.votes is not None and one.row_mixture and parts.linears is not None:
-            means = factors * clip(torch.einsum("k,krc->rc", weights, one.single))
-            rows, truth = _cells_of(one, column, place, labels)
-            if len(rows):
-                section = _section(parts, one, rows, means[rows], column, place, labels)
-                cells.append(HeldOutCategories.of(section, truth.numpy()))
-    return cells
-
-
-def _cells_of(
-    one: HeldOutCells, column: CategoryColumn, place: int, labels: Labels
-) -> tuple[Tensor, Tensor]:
-    """Rows with held-out cells of a column of categories, and the places of these."""
-    truth = labels.places[one.ids, place]
-    rows = ((one.counted[:, column.places[0]] > 0) & (truth >= 0)).nonzero()[:, 0]
-    return rows, truth[rows]
-
-
-def _section(
-    parts: Parts,
-    one: HeldOutCells,
-    rows: Tensor,
-    means: Tensor,
-    column: CategoryColumn,
-    place: int,
-    labels: Labels,
-) -> Section:
-    """What is expected in the section of a column of categories at some held-out rows."""
-    expected = means[:, column.places].numpy()
-    if column.part.is_simplex:
-        return Section(column, expected, None)
-    assert parts.linears is not None
-    linear, inner = parts.linears[one.place], (one.values[rows], one.shown[rows])
-    nothing = torch.zeros_like(inner[0][:1])
-    covariances = _covariances(linear, *inner, column)
-    alone = _covariances(linear, nothing, nothing.bool(), column)
-    votes, base = None, None
-    if one.votes is not None and one.row_mixture is not None:
-        votes = one.votes.split(labels.sizes, dim=1)[place][rows].numpy()
-        without = one.row_mixture.means(nothing, nothing.bool(), torch.zeros(1).long()).votes
-        base = without.split(labels.sizes, dim=1)[place].numpy()
-    start = Section(column, np.zeros((1, column.part.width)), alone, None, base)
-    # Points of the rows' own categories that do not come from these rows; see `Encoding`.
-    own = labels.places[one.ids[rows], place].numpy(), inner[0][:, column.places].numpy()
-    return Section(column, expected, covariances, start, votes, own_points=own)
-
-
-@torch.no_grad()
-def held_out_rows(
-    parts: Parts, categories: Sequence[CategoryColumn], labels: Labels
-) -> list[HeldOutRows]:
-    """What the stacked parts predict at the held-out cells that they were fitted to."""
-    stacking = parts.combination
-    assert stacking is not None
-    held_out = []
-    for one in parts.held_out:
-        means, known = stacking.predict(one), list[Any]()
-        for place, column in enumerate(categories):
-            rows, truth = _cells_of(one, column, place, labels)
-            if not len(rows) or (parts.linears is None and not column.part.is_simplex):
-                known.append(None)
-                continue
-            section = _section(parts, one, rows, means[rows], column, place, labels)
-            if stacking.pooling is not None:
-                first, second = stacking.pooling[place].tolist()
-                section = replace(section, pooling=(first, second))
-            known.append((rows.numpy(), section.probabilities, truth.numpy()))
-        row = one.ids, one.values, one.shown, one.counted
-        held_out.append(HeldOutRows(*row, means, known))
-    return held_out
-
-
 def gain_towards_linear(parts: Parts) -> float:
     """The share of squared errors at held-out cells that a step to the linear model removes.
 
@@ -688,147 +363,6 @@ def gain_towards_linear(parts: Parts) -> float:
             sums[place] += (product * one.counted).sum()
     products, squares, errors = sums.clamp(min=0.0).tolist()
     return float(products**2 / max(squares * errors, 1e-12))
-
-
-def _covariances(
-    linear: GaussianVFG, values: Tensor, observed: Tensor, column: CategoryColumn
-) -> Array:
-    names: list[Name] = list(linear.variables)
-    chosen = [names[place] for place in column.places]
-    return linear.infer(values, chosen, observed=observed).covariance(chosen).numpy()
-
-
-def observed_range(values: Tensor, observed: Tensor) -> Tensor:
-    """The smallest and the largest known value of every column, `(2, columns)`; 0 if none is known.
-
-    Example:
-        >>> values = torch.tensor([[1.0, 5.0], [3.0, 0.0]])
-        >>> observed_range(values, torch.tensor([[True, False], [True, False]])).tolist()
-        [[1.0, 0.0], [3.0, 0.0]]
-    """
-    known = observed.any(0)
-    low = torch.where(observed, values, torch.inf).amin(0)
-    high = torch.where(observed, values, -torch.inf).amax(0)
-    return torch.where(known, torch.stack([low, high]), 0.0).double()
-
-
-def member_means(
-    model: VFG, members: int, values: Tensor, observed: Tensor, row_ids: Tensor | None = None
-) -> Tensor:
-    """Means of every member for every entry of a matrix, `(members, rows, columns)`."""
-    answer = model.infer(
-        repeat_columns(values, members), observed=repeat_columns(observed, members), row_ids=row_ids
-    )
-    return concat_leaves(answer.mean).view(len(values), members, -1).transpose(0, 1)
-
-
-@dataclass(frozen=True)
-class ExactAtHeldOut:
-    """What the parts other than members predict for rows with held-out cells."""
-
-    mixtures: Tensor | None  # (mixtures, rows, columns)
-    linear: Tensor | None  # (1, rows, columns)
-    neighbours: list[RowMeans]  # by every row mixture
-    row_mixture: RowMixture | None  # one without the cells, and what it predicts
-    alone: RowMeans | None
-    targeted: Tensor | None  # the same of the held-out cells by metrics, (rows, columns)
-
-
-def _exact_at_held_out(
-    parts: Parts,
-    table: tuple[Tensor, Tensor],
-    own: Tensor,
-    cells: tuple[Tensor, Tensor, Tensor],
-    place: int,
-    nearest: int,
-) -> ExactAtHeldOut:
-    """The same at some rows, whose values, mask and places in the table are `cells`."""
-    (x, shown, rows), number = cells, len(table[0])
-    mixtures, linear, row_mixture, alone, targeted = None, None, None, None, None
-    if parts.mixtures:
-        ids = torch.arange(len(x))
-        by_mixture = map_in_threads(lambda mixture: mixture.means(x, shown, ids), parts.mixtures)
-        mixtures = torch.stack(by_mixture)
-    if parts.linears is not None:
-        linear = exact_means(parts.linears[place], x, shown)[None]
-    others = [_means_without_own_row(one, x, shown, rows, number) for one in parts.neighbours]
-    if parts.neighbours:
-        row_mixture = parts.neighbours[nearest].without(*table, own)
-        alone = _means_without_own_row(row_mixture, x, shown, rows, number)
-        targeted = _targeted_means(row_mixture, x, shown, rows, number, own[rows])
-    return ExactAtHeldOut(mixtures, linear, others, row_mixture, alone, targeted)
-
-
-def _held_out_cells(
-    parts: Parts,
-    stack: VFG | None,
-    values: Tensor,
-    observed: Tensor,
-    reach: Tensor,
-    own: Tensor,
-    place: int,
-    nearest: int,
-    most: int,
-    seed: int,
-) -> HeldOutCells:
-    rows = draw_rows(own.any(1), most, seed)
-    x, shown = values[rows], (observed & ~own)[rows]
-    key = place, nearest, most
-    if key not in parts.exact_at_held:
-        table, cells = (values, observed), (x, shown, rows)
-        parts.exact_at_held[key] = _exact_at_held_out(parts, table, own, cells, place, nearest)
-    exact = parts.exact_at_held[key]
-    nothing = torch.zeros(1, *x.shape, dtype=torch.float64)
-    means, unseen = [nothing] * len(KINDS), [0] * len(KINDS)
-    if stack is not None:
-        means[0], unseen[0] = member_means(stack, len(parts.members), x, shown), place
-    if exact.mixtures is not None:
-        means[1], unseen[1] = exact.mixtures, place
-    if exact.linear is not None:
-        means[2] = exact.linear
-    votes, distances = None, None
-    if exact.neighbours:
-        means[3:] = [torch.stack([pair[k] for pair in exact.neighbours]) for k in range(2)]
-        unseen[3:] = nearest, nearest
-        distances = torch.stack([pair.distances for pair in exact.neighbours]).mean(0)
-    means = [clip(each.clamp(*reach)) for each in means]
-    single = torch.stack([each[chosen] for each, chosen in zip(means, unseen, strict=True)])
-    mean = torch.stack([each.mean(0) for each in means])
-    missing = ~observed[rows]
-    at_missing = torch.stack([each[:, missing] @ each[:, missing].T for each in (single, mean)])
-    if exact.alone is not None:
-        single[3:], votes = clip(torch.stack(exact.alone[:2]).clamp(*reach)), exact.alone.votes
-    counted = own[rows].double()
-    means_of_all = single, at_missing
-    targeted = None if exact.targeted is None else clip(exact.targeted.clamp(*reach))
-    return HeldOutCells(
-        place, rows, x, shown, counted, *means_of_all, exact.row_mixture, votes, distances, targeted
-    )
-
-
-def hide_further(parts: Parts, held_out: HeldOutCells, table_rows: int, seed: int) -> HeldOutCells:
-    """The same cells, predicted with a random share of the other cells of their rows hidden."""
-    assert parts.linears is not None
-    generator = torch.Generator().manual_seed(seed * 1009 + held_out.place)
-    widths = torch.tensor(list(parts.linears[0].graph.sections.values()))
-    x, place = held_out.values, held_out.place
-    share = torch.rand(len(x), 1, generator=generator)
-    kept = torch.rand(len(x), len(widths), generator=generator) >= share
-    shown = held_out.shown & kept.repeat_interleave(widths, dim=1)
-    single = torch.zeros(len(KINDS), *x.shape, dtype=torch.float64)
-    if parts.members:
-        single[0] = concat_leaves(parts.members[place].infer(x, observed=shown).mean)
-    if parts.mixtures:
-        single[1] = parts.mixtures[place].means(x, shown, torch.arange(len(x)))
-    single[2] = exact_means(parts.linears[place], x, shown)
-    if held_out.row_mixture is not None:
-        pair = _means_without_own_row(held_out.row_mixture, x, shown, held_out.ids, table_rows)
-        single[3:] = torch.stack(pair[:2])
-    targeted = held_out.targeted
-    if targeted is not None and held_out.row_mixture is not None:
-        rows = x, shown, held_out.ids, table_rows, held_out.counted > 0
-        targeted = _targeted_means(held_out.row_mixture, *rows)
-    return replace(held_out, shown=shown, single=single, targeted=targeted)
 
 
 def _departures(
@@ -877,32 +411,10 @@ def _useful_relations(
     return useful
 
 
-def _targeted_means(
-    mixture: RowMixture, x: Tensor, shown: Tensor, rows: Tensor, table_rows: int, wanted: Tensor
-) -> Tensor | None:
-    """Means of the wanted cells by the metrics of their columns, every row without itself."""
-    if mixture.metric is None:
-        return None
-    own = mixture.components_of(rows, table_rows)
-    return mixture.targeted_means(x, shown, torch.arange(len(x)), wanted, own)
-
-
-def _means_without_own_row(
-    row_mixture: RowMixture, values: Tensor, shown: Tensor, rows: Tensor, table_rows: int
-) -> RowMeans:
-    own = row_mixture.components_of(rows, table_rows)
-    return row_mixture.means(values, shown, torch.arange(len(values)), own)
-
-
 def _sums(held_out: HeldOutCells) -> Sums:
     x, single = clip(held_out.values), clip(held_out.single)
     products = (x * x, x * single, single[:, None] * single)
     return Sums(*((product * held_out.counted).sum(-2) for product in products))
-
-
-def clip(values: Tensor) -> Tensor:
-    """Values no further than `CLIP` deviations from the mean."""
-    return values.clamp(-CLIP, CLIP)
 
 
 def _weights(total: Sums, present: Tensor) -> Tensor:
@@ -955,21 +467,6 @@ def _spread(
     return keep_coverage(spread, errors_there, *used, columns)
 
 
-def sharpen(deviations: Tensor, sharpness: Tensor) -> Tensor:
-    r"""Factors of draws with some deviations, in those of their columns.
-
-    The parts of an ensemble smooth over similar rows, which makes draws too wide where much of a
-    row is known, and not where nothing is. So the factor of the deviation d is
-    $f + (1 - f) \min(d / 0.85, 1)$ for the sharpness f.
-
-    Example:
-        >>> sharpen(torch.tensor([0.17, 0.51, 0.85, 2.0]), torch.tensor(0.4))
-        tensor([0.5200, 0.7600, 1.0000, 1.0000])
-    """
-    share = (deviations / WIDE).clamp(max=1.0)
-    return torch.lerp(share, torch.ones_like(share), sharpness)
-
-
 def keep_coverage(
     spread: Tensor, errors: Tensor, drawn: Tensor, shares: Tensor, columns: Tensor
 ) -> Tensor:
@@ -1020,59 +517,10 @@ def _share_outside(drawn: Tensor, errors: Tensor, weights: Tensor) -> float:
     return float(((below < outer) | (below > 1.0 - outer)).double().mean())
 
 
-def held_out_draws(
-    parts: Parts,
-    held_out: HeldOutCells,
-    kinds: Sequence[int],
-    weights: Tensor,
-    table_rows: int,
-    seed: int,
-    number: int = DRAWS,
-) -> tuple[Tensor, Tensor]:
-    """Draws of some kinds at held-out cells, `(4, draws, cells)`, and means of all, `(4, cells)`.
-
-    Draws of other kinds are 0.
-    """
-    share_corrected, cells = corrected_share(weights), held_out.counted > 0
-    nearest = held_out.single[3] + share_corrected * (held_out.single[4] - held_out.single[3])
-    centres = torch.stack([*held_out.single[:3], nearest])[:, cells]
-    draws = torch.zeros(len(centres), number, centres.shape[1], dtype=torch.float64)
-    samplers = _samplers(parts, held_out, share_corrected, table_rows, seed)
-    for kind in kinds:
-        draws[kind] = clip(samplers[kind](number))[:, cells]
-    return draws, centres
-
-
 def _errors(held_out: HeldOutCells, weights: Tensor, factors: Tensor) -> Tensor:
     """Errors of the stacked parts that did not see the held-out cells, there."""
     predicted = factors * clip(torch.einsum("k,krc->rc", weights, held_out.single))
     return (clip(held_out.values) - predicted)[held_out.counted > 0]
-
-
-def _samplers(
-    parts: Parts, held_out: HeldOutCells, share_corrected: float, table_rows: int, seed: int
-) -> list[Callable[[int], Tensor]]:
-    """Samplers of the rows of a member: it, a mixture, the linear model, a row mixture."""
-    x, shown, place = held_out.values, held_out.shown, held_out.place
-    every = torch.arange(len(x))
-
-    def sample(model: VFG | GaussianVFG, number: int) -> Tensor:
-        return concat_leaves(model.infer(x, observed=shown, seed=seed).samples(number))
-
-    def neighbours(number: int) -> Tensor:
-        model = held_out.row_mixture
-        assert model is not None
-        own = model.components_of(held_out.ids, table_rows)
-        return model.samples(
-            x, shown, number, seed=seed, ids=every, corrected=share_corrected, own=own
-        )
-
-    return [
-        lambda number: sample(parts.members[place], number),
-        lambda number: parts.mixtures[place].samples(x, shown, number, seed=seed, ids=every),
-        lambda number: sample((parts.linears or [])[place], number),
-        neighbours,
-    ]
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:

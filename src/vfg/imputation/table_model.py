@@ -25,9 +25,9 @@ from vfg.imputation.fitting import fit_parts
 from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.missingness import describe_mechanism
 from vfg.imputation.mixtures import fit_linear_further
+from vfg.imputation.parts import KINDS, Parts
 from vfg.imputation.relations import Relations, holding_relations
 from vfg.imputation.settings import ImputerSettings, check_count
-from vfg.imputation.stacking import KINDS, Parts
 from vfg.inference.answers import Answer, as_row_ids
 from vfg.inference.interventions import FEW_ROWS, counterfactual, intervene, is_intervention
 from vfg.inference.variables import Variable
@@ -614,6 +614,7 @@ class TableModel(EncodedEnsemble):
             **describe_parts(self),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
+            **({} if self.processes is None else {"processes": self.processes.to_dict()}),
             **({"constraints": list(self.constraints)} if self.constraints else {}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }
