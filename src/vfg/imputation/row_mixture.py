@@ -35,6 +35,7 @@ from vfg.imputation.mixtures import fit_linear, star
 from vfg.imputation.plan import MOST_ROW_MIXTURES, RowMixtureKind
 from vfg.inference.propagation import tiles
 from vfg.tables.numeric import SHARE, NormalScores
+from vfg.training.optimiser import FusedAdamW
 from vfg.utils.cached import CachedModule
 from vfg.utils.random import normal, uniform
 
@@ -639,7 +640,7 @@ def _fit_metric(
     best = min(errors)
     start = starts[errors.index(best)]
     logs = start.clone().requires_grad_()
-    optimiser = torch.optim.Adam([logs], lr=METRIC_RATE)
+    optimiser = FusedAdamW([{"params": [logs], "weight_decay": 0.0}], METRIC_RATE)
     for _ in range(METRIC_STEPS):
         rows = torch.randperm(len(truth), generator=generator)[:METRIC_BATCH]
         prior = METRIC_PENALTY / len(truth) * (logs - start).square().sum()
