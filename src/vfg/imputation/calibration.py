@@ -30,6 +30,7 @@ from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
 from vfg.imputation.extrapolation import NUMBERS, predict_from_others
+from vfg.imputation.gaussian_processes import LeftOut
 from vfg.imputation.stacking import (
     KINDS,
     WIDE,
@@ -142,7 +143,7 @@ class Cells(NamedTuple):
 @torch.no_grad()
 def calibrate_draws(
     parts: Parts,
-    unseen: Unseen | None,
+    not_seen: tuple[Unseen | None, LeftOut | None],
     ordered: Tensor,
     table: tuple[Tensor, Tensor],
     seed: int,
@@ -150,7 +151,8 @@ def calibrate_draws(
     """The stacking with widths of `ordered` columns, and with the shares of the kinds that draw.
 
     Widths of other columns are nan. It is unchanged where there are too few cells or no linear
-    model. `unseen` says which trees did not see which rows; the `table` are the fitted values, and
+    model. `not_seen` says which trees did not see which rows, and what Gaussian processes predict
+    of rows that are left out; the `table` are the fitted values, and
     which of them are observed. Shares are chosen for complete tables alone: rows that were fitted
     with missing cells draw from their own components, which held-out cells do not show.
     """
@@ -160,7 +162,8 @@ def calibrate_draws(
     exact, shares = stacking.draws.drawing is not None, stacking.shares
     complete, table_rows = bool(table[1].all()), len(table[0])
     candidates = _candidates(shares, parts.present) if exact and complete else [shares]
-    cells = _cells(parts, torch.stack(candidates).sum(0) > 0, unseen, ordered, table_rows, seed)
+    unseen, drawing = not_seen[0], torch.stack(candidates).sum(0) > 0
+    cells = _cells(parts, drawing, not_seen, ordered, table_rows, seed)
     if cells is None:
         return stacking
     found = [_losses(cells, own, candidates[0], len(ordered)) for own in candidates]
@@ -194,7 +197,7 @@ def _candidates(shares: Tensor, present: Tensor) -> list[Tensor]:
 def _cells(
     parts: Parts,
     drawing: Tensor,
-    unseen: Unseen | None,
+    not_seen: tuple[Unseen | None, LeftOut | None],
     ordered: Tensor,
     table_rows: int,
     seed: int,
@@ -204,7 +207,7 @@ def _cells(
     kinds, weights = drawing.nonzero()[:, 0].tolist(), parts.combination.means.weights
     pieces = []
     for one in _hidings(parts, table_rows, seed):
-        cells, errors = one.counted > 0, one.values - _means(parts, one, unseen)
+        cells, errors = one.counted > 0, one.values - _means(parts, one, *not_seen)
         places = cells.nonzero()[:, 1]
         drawn = held_out_draws(parts, one, kinds, weights, table_rows, seed, DRAWS)
         piece = *drawn, clip(errors)[cells], places, one.counted[cells]
@@ -227,14 +230,16 @@ def _hidings(parts: Parts, table_rows: int, seed: int) -> Iterator[HeldOutCells]
             yield hide_further(parts, few, table_rows, seed * HIDINGS + turn)
 
 
-def _means(parts: Parts, one: HeldOutCells, unseen: Unseen | None) -> Tensor:
+def _means(
+    parts: Parts, one: HeldOutCells, unseen: Unseen | None, left_out: LeftOut | None
+) -> Tensor:
     """Predictions of what did not see the held-out cells."""
     assert parts.combination is not None
     means = parts.combination.predict(one)
-    if parts.forest is None or unseen is None:
-        return means
     rows = HeldOutRows(one.ids, one.values, one.shown, one.counted, means, [])
-    return move_means(parts.forest, unseen, rows)
+    if parts.forest is not None and unseen is not None:
+        rows = replace(rows, means=move_means(parts.forest, unseen, rows))
+    return rows.means if left_out is None else left_out.move(rows).means
 
 
 def _losses(cells: Cells, shares: Tensor, usual: Tensor, number: int) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from vfg.gaussian import GaussianVFG
 from vfg.imputation.categories import SET_LEVELS
 from vfg.imputation.ensemble import OPTIONAL, Ensemble
+from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.relations import Relations
@@ -69,6 +70,9 @@ def empty_parts(description: Mapping[str, Any], columns: int) -> Parts:
         neighbours=[RowMixture.from_dict(one) for one in description["neighbours"]],
         linear=None if linear is None else GaussianVFG.from_dict(linear),
         forest=Forest.from_dict(description["forest"]) if "forest" in description else None,
+        processes=GaussianProcesses.from_dict(description["processes"])
+        if "processes" in description
+        else None,
         relations=Relations(noise.new_zeros(len(noise), columns + 1), noise),
         combination=Stacking.of_members(columns).with_buffers(combination),
         following=buffers.get("following"),

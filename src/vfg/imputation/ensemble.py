@@ -25,6 +25,7 @@ from vfg.imputation.extrapolation import (
     linear_share,
     slope_deviations,
 )
+from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.limits import lift_passed, squeeze_into_limits
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import (
@@ -175,6 +176,7 @@ class Ensemble(CachedModule):
         self.mixtures = nn.ModuleList(parts.mixtures)
         self.neighbours = nn.ModuleList(parts.neighbours)
         self.forest: Forest | None = parts.forest
+        self.processes: GaussianProcesses | None = parts.processes
         # A parameter, so that there is one even where no column is informative.
         self.weights = nn.Parameter(
             torch.zeros(len(KINDS), dtype=torch.float64), requires_grad=False
@@ -242,7 +244,7 @@ class Ensemble(CachedModule):
     ) -> Prediction:
         """Stacked means and votes from the means by kind; of the linear model if it is alone."""
         stacked = Prediction(self.stacked(values, observed, expected), expected.get(VOTES))
-        prediction = self.with_trees(stacked, observed)
+        prediction = self.with_processes(self.with_trees(stacked, observed), observed)
         means = self.towards_linear(prediction.means, expected)
         means = self.with_relations(torch.where(observed, values, means), values, observed)
         return replace(prediction, means=means)
@@ -274,6 +276,12 @@ class Ensemble(CachedModule):
         weights = (self.forest.weights * trust).clamp(max=1.0)
         moved = torch.where(observed, means, means + weights * self.forest.step(votes, means))
         return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions, noise)
+
+    def with_processes(self, prediction: Prediction, observed: Tensor) -> Prediction:
+        """Means moved towards those of Gaussian process regressions on them."""
+        if self.processes is None:
+            return prediction
+        return replace(prediction, means=self.processes.move(prediction.means, observed))
 
     def follow_means(
         self,
@@ -337,14 +345,21 @@ class Ensemble(CachedModule):
     def draws_with_trees(
         self, draws: Tensor, stacked: Tensor, means: Tensor, observed: Tensor
     ) -> Tensor:
-        """Draws `(number, rows, columns)` about stacked means, moved to means with trees."""
-        if self.forest is None:
+        """Draws `(number, rows, columns)` about stacked means, moved to those of the second stage.
+
+        They are narrower where trees predict better.
+        """
+        moved, scale = torch.zeros_like(observed), torch.ones_like(means)
+        if self.processes is not None:
+            moved = ~observed & (self.processes.weights > 0.0)
+        if self.forest is not None:
+            moved = moved | (~observed & (self.forest.weights > 0.0))
+            scale = 1.0 - self.forest.trust(observed) * (1.0 - self.forest.spread)
+            if self.widths is not None:
+                scale = torch.where(self.widths[0].isnan(), scale, 1.0)  # those count trees
+        if self.forest is None and self.processes is None:
             return draws
-        scale = 1.0 - self.forest.trust(observed) * (1.0 - self.forest.spread)
-        if self.widths is not None:
-            scale = torch.where(self.widths[0].isnan(), scale, 1.0)  # those count trees
-        uses_trees = (self.forest.weights > 0.0) & ~observed
-        return torch.where(uses_trees, means + scale * (draws - stacked), draws)
+        return torch.where(moved, means + scale * (draws - stacked), draws)
 
     def within_range(self, means: Tensor) -> Tensor:
         """Means within the usual range of their columns; all of them where there is none."""

@@ -37,6 +37,7 @@ from vfg.imputation.extrapolation import (
     followed_widths,
     furthest_ends,
 )
+from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processes, weigh_processes
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.plan import (
@@ -49,6 +50,7 @@ from vfg.imputation.plan import (
     MOST_ROWS,
     ROW_MIXTURE_KINDS,
     Plan,
+    ProcessPlan,
     check_number_of_columns,
     make_plan,
 )
@@ -251,11 +253,11 @@ def _fit_to_matrix(
     stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
     stacked.following, stacked.slope_errors = parts.following, parts.slope_errors
     has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
-    trees, matrix = plan.trees if has_trees else 0, (values, observed, weights)
+    plan = plan if has_trees else replace(plan, trees=0, processes=None)
     with resources.bar.part("trees", 2.0):
         _fit_second_stage(
-            stacked, graph, matrix, categories, own, few_valued, trees, settings.seed,
-            resources.deadline(TREE_END),
+            stacked, graph, (values, observed, weights), categories, own, few_valued, plan,
+            settings.seed, resources.deadline(TREE_END),
         )  # fmt: skip
     return stacked
 
@@ -331,21 +333,25 @@ def _fit_second_stage(
     categories: list[CategoryColumn],
     labels: Labels,
     few_valued: Mapping[int, Array],
-    trees: int,
+    plan: Plan,
     seed: int,
     deadline: float | None,
 ) -> None:
-    """Fit what builds on the stacked parts: trees, few-valued columns, sets of categories."""
+    """Fit what builds on the stacked parts: trees, Gaussian processes, few values, sets."""
     values, observed, weights = matrix
     held_out, unseen = held_out_rows(parts, categories, labels), None
-    if trees:
+    if plan.trees:
         cells = values, observed, labels.places
         held_out, unseen = _add_forest(
-            parts, graph, cells, categories, trees, seed, held_out, weights, deadline
+            parts, graph, cells, categories, plan.trees, seed, held_out, weights, deadline
         )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
-    parts.combination = calibrate_draws(parts, unseen, ordered, (values, observed), seed)
+    left_out = None
+    if plan.processes is not None and (deadline is None or time.monotonic() < deadline):
+        held_out, left_out = _add_processes(parts, matrix, ordered, plan.processes, seed, held_out)
+    not_seen = unseen, left_out
+    parts.combination = calibrate_draws(parts, not_seen, ordered, (values, observed), seed)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
@@ -399,6 +405,28 @@ def _add_forest(
     frequencies = [column.frequencies for column in categories]
     unseen = unseen._replace(trees=everywhere, folds=folds)
     return fit_weights(parts.forest, unseen, held_out, frequencies), unseen
+
+
+def _add_processes(
+    parts: Parts,
+    matrix: tuple[Tensor, Tensor, Tensor | None],
+    ordered: Tensor,
+    plan: ProcessPlan,
+    seed: int,
+    held_out: list[HeldOutRows],
+) -> tuple[list[HeldOutRows], LeftOut | None]:
+    """Fit and weigh Gaussian process regressions; what held-out rows are expected then."""
+    values, observed, weights = matrix
+    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
+    rows = choose_rows(copies, plan.rows, seed)
+    x, seen = values[rows], observed[rows]
+    often = None if weights is None else weights[rows]
+    cells, targets = (x, seen, _filled(parts, x, seen)), ordered.nonzero()[:, 0].tolist()
+    left_out = fit_processes(rows, cells, copies, targets, plan, seed, often)
+    if left_out is None:
+        return held_out, None
+    parts.processes = left_out.processes
+    return weigh_processes(left_out, held_out), left_out
 
 
 @torch.no_grad()

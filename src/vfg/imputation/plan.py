@@ -136,6 +136,31 @@ def plan_row_mixtures(
     return NeighbourPlan(number, min(rows, MOST_ROW_MIXTURES, CELLS // columns), columns)
 
 
+@dataclass(frozen=True)
+class ProcessPlan:
+    """The size of Gaussian process regressions."""
+
+    rows: int  # that they are fitted to, at most
+    fitted: int  # rows that their scales are fitted to, at most
+    steps: int  # of that
+
+
+PROCESS_WORK = 1.5e10
+"""Cubes of rows, over all columns, which bounds the time for fitting regressions: about 1 s."""
+PROCESS_COLUMNS = 100
+"""Columns up to which there are regressions: distances of wider rows say little."""
+
+
+def plan_processes(columns: int, most: ProcessPlan) -> ProcessPlan:
+    """Plan Gaussian process regressions: the more columns, the fewer rows.
+
+    Example:
+        >>> plan_processes(60, ProcessPlan(1000, 200, 25)).rows
+        629
+    """
+    return replace(most, rows=min(most.rows, int((PROCESS_WORK / columns) ** (1 / 3))))
+
+
 METRIC_COLUMNS = 20
 """Columns up to which row mixtures have metrics of single columns: the time to fit and to fill goes
 by the square of this number. With 30 columns and 200 rows the squared error was 5 % larger."""
@@ -190,6 +215,7 @@ class Effort:
     trees: tuple[int, int]  # of every column, in tables with categories and of numbers alone
     sets: int  # of held-out cells that parts are weighed by, where members do not need more
     components: tuple[int, int]  # of mixtures and of row mixtures
+    processes: ProcessPlan | None = None
     adaptive: bool = False
     """Whether members are trained only where they promise to reduce the error, and those with much
     weight for all steps of the plan."""
@@ -197,9 +223,20 @@ class Effort:
 
 NO_LIMIT = 10**9
 EFFORTS = {
-    "fast": Effort(0, 50, 2, 2, (30, 0), 1, (48, 2_500)),
-    "balanced": Effort(2, 100, 4, 2, (50, 30), 2, (NO_LIMIT, 5_000), adaptive=True),
-    "best": Effort(NO_LIMIT, NO_LIMIT, NO_LIMIT, NO_LIMIT, (100, 50), 1, (NO_LIMIT, NO_LIMIT)),
+    "fast": Effort(0, 50, 2, 2, (30, 0), 1, (48, 2_500), ProcessPlan(600, 128, 15)),
+    "balanced": Effort(
+        2, 100, 4, 2, (50, 30), 2, (NO_LIMIT, 5_000), ProcessPlan(1_000, 200, 25), adaptive=True
+    ),
+    "best": Effort(
+        NO_LIMIT,
+        NO_LIMIT,
+        NO_LIMIT,
+        NO_LIMIT,
+        (100, 50),
+        1,
+        (NO_LIMIT, NO_LIMIT),
+        ProcessPlan(2_000, 400, 40),
+    ),
 }
 """Limits by the name of an effort. On 13 UCI tables under MCAR and MAR, training for 100 steps
 instead of 500 to 600 changed the squared error by 0.45 % on average and took a sixth of the
@@ -243,6 +280,7 @@ class Plan:
     adaptive: bool = False  # whether members are trained only where they promise to pay
     least_sets: int = 1  # of held-out cells
     metrics: bool = False  # whether columns have metrics of similar rows
+    processes: ProcessPlan | None = None
     calibrated: int | None = None  # members that calibrate their draws; others copy the first
 
     @property
@@ -312,6 +350,9 @@ def make_plan(
         trees=(0 if columns > WIDE else limits.trees[not categories]) if trees is None else trees,
         adaptive=adaptive,
         least_sets=sets,
+        processes=None
+        if limits.processes is None or categories or columns > PROCESS_COLUMNS
+        else plan_processes(columns, limits.processes),
         metrics=limits.members > 0 and columns <= METRIC_COLUMNS and not categories,
         calibrated=None if effort == "best" else 1,
     )

@@ -28,6 +28,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves, exact_means
 from vfg.imputation.categories import CategoryColumn, HeldOutCategories, Section, fit_pooling
 from vfg.imputation.extrapolation import ensemble_trust, usual_distance
+from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.relations import EXACT, Relations, follow_relations
@@ -331,6 +332,7 @@ class Parts:
     slope_errors: Tensor | None = None  # how uncertain that is, (2, columns)
     mechanism: Mechanism = field(default_factory=Mechanism)
     forest: Forest | None = None
+    processes: GaussianProcesses | None = None
     held_out: Sequence[HeldOutCells] = ()  # what the combination was fitted to
     exact_at_held: dict[tuple[int, ...], ExactAtHeldOut] = field(default_factory=dict)
     """What mixtures, linear models and row mixtures predict there, by place and number of rows:

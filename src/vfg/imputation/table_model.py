@@ -614,6 +614,7 @@ class TableModel(EncodedEnsemble):
             **describe_parts(self),
             **({"mechanism": json.dumps(self.mechanism)} if self.mechanism else {}),
             **({} if self.forest is None else {"forest": self.forest.to_dict()}),
+            **({} if self.processes is None else {"processes": self.processes.to_dict()}),
             **({"constraints": list(self.constraints)} if self.constraints else {}),
             **({"origin": json.dumps(self.origin)} if self.origin else {}),
         }

@@ -13,6 +13,7 @@ from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
 from vfg.imputation.ensemble import DISTANCES, TARGETED, VOTES
 from vfg.imputation.extrapolation import beyond_range, linear_share
+from vfg.imputation.gaussian_processes import GaussianProcesses, trust_in_rows
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
 from vfg.imputation.mixtures import Mixture
@@ -293,6 +294,22 @@ def _smooth(shares: Tensor, frequencies: Tensor, share: float) -> Tensor:
     return ((1.0 - share) * shares + share * frequencies).log()
 
 
+class ProcessMeans(nn.Module):
+    """Filled rows moved by Gaussian process regressions; see `GaussianProcesses.move`."""
+
+    def __init__(self, processes: GaussianProcesses) -> None:
+        super().__init__()
+        self.processes = processes
+
+    def forward(self, means: Tensor, observed: Tensor) -> Tensor:
+        """All entries moved, the known ones too."""
+        one, trust, columns = self.processes, trust_in_rows(observed), list(means.unbind(1))
+        for target in one.targets:
+            found = one.covariance(target, means) @ one.coefficients[target]
+            columns[target] = columns[target] + one.weigh(target, trust, found - means[:, target])
+        return torch.stack(columns, dim=1)
+
+
 def _depth(forest: Forest, target: int) -> int:
     """The depth of the deepest tree of a target."""
     level, depth = forest.roots[target].long(), 0
@@ -367,6 +384,10 @@ class Filler(nn.Module):
         self._set_parts(model, kinds)
         with_trees = model.forest is not None and "trees" not in without
         self.forest = ForestVotes(model.forest) if with_trees and model.forest else None
+        with_processes = model.processes is not None and "processes" not in without
+        self.processes = (
+            ProcessMeans(model.processes) if with_processes and model.processes else None
+        )
         self.relations = (
             None
             if model.relations is None or "relations" in without
@@ -502,6 +523,8 @@ class Filler(nn.Module):
             weights = (self.forest.forest.weights * trust).clamp(max=1.0)
             moved = means + weights * self.forest.forest.step(votes, means)
             means, trees = torch.where(observed, means, moved), (votes, trust)
+        if self.processes is not None:
+            means = torch.where(observed, means, self.processes(means, observed))
         means = torch.where(observed, values, self._towards_linear(means, linear, expected))
         return self._follow(means, values, observed), expected.get(VOTES), trees
 
