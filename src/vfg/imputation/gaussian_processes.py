@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from vfg.imputation.plan import ProcessPlan
-from vfg.imputation.trees import HeldOutRows, largest_steps
+from vfg.imputation.trees import HeldOutRows
 from vfg.utils.cached import CachedModule
 
 CONSTANT = 0.01
@@ -54,6 +54,9 @@ MOST_WEIGHT = 1.25
 """The largest weight; rows of which more than four fifths are known then have regressions alone."""
 STEP = 1.5
 """How many times further than at held-out cells regressions may move a mean, as trees."""
+FEWEST_STEPS = 20
+"""Held-out cells below which a column takes the largest step of all columns. With 100, as for
+trees, squared errors of the glass table were 2 % larger."""
 CHUNK = 2**20
 """Pairs of rows that are compared together, which bounds memory."""
 
@@ -226,7 +229,8 @@ def fit_processes(
         fitted = model.inputs[there].double(), truth[there, target]
         spread = missing[there], often[there].double().clamp(min=1e-6)
         some = torch.randperm(len(there), generator=generator)[: plan.fitted]
-        logs = _fit_scales(target, *(part[some] for part in (*fitted, *spread)), plan.steps)
+        inputs, own, lacking, often_there = (part[some] for part in (*fitted, *spread))
+        logs = _fit_scales(target, inputs, own, lacking, often_there, plan.steps)
         model.rates[target], model.sizes[target] = _rates(logs, target), _sizes(logs)
         covariance = _covariance(
             fitted[0], fitted[0], model.rates[target], model.sizes[target], target
@@ -260,7 +264,8 @@ def weigh_processes(left_out: LeftOut, held_out: Sequence[HeldOutRows]) -> list[
     there = torch.zeros(columns, dtype=torch.bool)
     there[list(left_out.inverses)] = True
     model.weights.copy_(weights.clamp(0.0, MOST_WEIGHT) * there)
-    model.limits.copy_(STEP * largest_steps(largest, cells))
+    largest = torch.where(cells >= FEWEST_STEPS, largest, largest.max())
+    model.limits.copy_(STEP * largest)
     return [left_out.move(one) for one in held_out]
 
 
@@ -318,7 +323,8 @@ def _sizes(logs: Tensor) -> Tensor:
 
 def _noise(logs: Tensor, missing: Tensor, often: Tensor) -> Tensor:
     sigma, tau = (2.0 * logs[-2:]).exp()
-    return (sigma + tau * missing + LEAST_NOISE) / often
+    noise: Tensor = (sigma + tau * missing + LEAST_NOISE) / often
+    return noise
 
 
 def _covariance(
@@ -335,4 +341,6 @@ def _covariance(
     others = torch.ones_like(rates)
     others[target] = 0.0
     line = (one * others) @ two.T / max(one.shape[1] - 1, 1)
-    return size * (1.0 + r + r.square() / 3.0) * (-r).exp() + slope * line + CONSTANT
+    near: Tensor = size * (1.0 + r + r.square() / 3.0) * (-r).exp()
+    found: Tensor = near + slope * line + CONSTANT
+    return found

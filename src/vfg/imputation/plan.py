@@ -225,7 +225,7 @@ NO_LIMIT = 10**9
 EFFORTS = {
     "fast": Effort(0, 50, 2, 2, (30, 0), 1, (48, 2_500), ProcessPlan(600, 128, 15)),
     "balanced": Effort(
-        2, 100, 4, 2, (50, 30), 2, (NO_LIMIT, 5_000), ProcessPlan(1_000, 200, 25), adaptive=True
+        2, 100, 4, 2, (50, 30), 2, (NO_LIMIT, 5_000), ProcessPlan(600, 128, 15), adaptive=True
     ),
     "best": Effort(
         NO_LIMIT,

@@ -805,7 +805,7 @@ def fit_weights(
             chances = folds[unseen.folds[one.ids], torch.arange(len(filled))]
             regressions.append(chances.split(forest.sizes, dim=1))
     if forest.limits is not None:
-        forest.limits.copy_(STEP * largest_steps(largest, cells))
+        forest.limits.copy_(STEP * _largest_steps(largest, cells))
     usual = float(torch.cat(trusts).mean()) if trusts else 1.0
     _set_weights(forest, sums * has_trees, cells, has_trees, usual)
     pooled = _fit_class_weights(forest, held_out, trusts, (shares, regressions), frequencies)
@@ -824,7 +824,7 @@ def move_means(forest: Forest, unseen: Unseen, one: HeldOutRows) -> Tensor:
     return one.means + weights * forest.step(votes, one.means)
 
 
-def largest_steps(largest: Tensor, cells: Tensor) -> Tensor:
+def _largest_steps(largest: Tensor, cells: Tensor) -> Tensor:
     """The largest steps by column; of all columns where a column has few cells."""
     return torch.where(cells >= FEWEST_STEPS, largest, largest.max())
 

@@ -142,9 +142,10 @@ class FusedAdamW:
             [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")
         )
         torch._foreach_add_(steps, 1)
-        gradients = [parameter.grad for parameter in parameters]
-        torch._fused_adamw_(  # type: ignore[call-overload]
-            parameters, gradients, means, squares, [], steps, amsgrad=False, lr=self.rate,
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        rate: Any = self.rate
+        torch._fused_adamw_(
+            parameters, gradients, means, squares, [], steps, amsgrad=False, lr=rate,
             beta1=BETAS[0], beta2=BETAS[1], weight_decay=decay, eps=EPSILON, maximize=False,
         )  # fmt: skip
 
