@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from imputation.mixed_tables import light, linear
+from numpy.testing import assert_allclose
 
 import vfg
 from vfg.imputation.mixtures import fit_linear, star
@@ -14,6 +15,7 @@ from vfg.imputation.relations import (
     find_relations,
     follow_relations,
 )
+from vfg.sklearn import VFGImputer
 
 
 def related(noise, rows=300, seed=0):
@@ -187,3 +189,30 @@ def test_shares_of_a_whole_are_filled_as_by_least_squares(make):
         others = [np.column_stack([np.delete(x, column, 1), np.ones(len(x))]) for x in (table, new)]
         slopes = np.linalg.lstsq(others[0], table[:, column], rcond=None)[0]
         assert error < 1.3 * np.square(others[1] @ slopes - new[:, column]).mean()
+
+
+@pytest.mark.parametrize("rows", [6, 8, 12])
+@pytest.mark.parametrize("kind", ["whole numbers", "numbers", "sum"])
+def test_exact_relations_of_few_rows_are_filled_exactly(rows, kind):
+    generator = np.random.default_rng(rows)
+    x = np.arange(rows) * 1.0 if kind == "whole numbers" else generator.normal(size=rows)
+    others = [generator.normal(size=rows)] if kind == "sum" else []
+    table = np.column_stack([x, 2.0 * x + 1.0 + sum(others), *others])
+    shown = table.copy()
+    shown[rows // 2, 1] = np.nan
+    if kind == "sum" and rows == 6:
+        pytest.skip("five rows of three columns are no evidence")
+    filled = VFGImputer(effort="fast", random_state=0).fit_transform(shown)
+    assert_allclose(filled, table, atol=1e-9)
+
+
+def test_few_rows_of_few_values_have_no_relations_by_chance():
+    found = 0
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        shape = generator.integers(5, 29), generator.integers(2, 5)
+        values = torch.from_numpy(generator.integers(0, 3, shape).astype(np.float64))
+        observed = torch.ones(values.shape, dtype=torch.bool)
+        linear = fit_linear(star([1] * values.shape[1], 2), values, observed, seed=0)
+        found += int((find_relations(values, observed, linear).noise == 0.0).sum())
+    assert found == 0

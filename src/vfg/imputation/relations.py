@@ -22,6 +22,12 @@ from vfg.tables.cells import Array, Mask
 
 FEWEST_ROWS = 10
 """Rows more than unknowns that a relation must hold in, so that it is none by chance."""
+SMALL, FEWEST_OF_SMALL, DIGITS = 30, 3, 2.3
+"""Rows below which a table is small, and the rows more than unknowns that an exact relation of such
+a table must hold in, if these are evidence of so many decimal digits: five rows of y = 2x + 1 with
+whole numbers up to six have 2.3. Chance has it in one of 200 tables of two such columns."""
+MOST_LEVELS = 1e6
+"""Levels of columns whose values are not evenly spaced."""
 EXACT = 1e-8
 """Largest error of a relation, in deviations: well above rounding, well below any noise."""
 NEAR = 0.1
@@ -184,7 +190,10 @@ def _relations_among(
     columns, none = values.shape[1], values.new_zeros(0, values.shape[1] + 1, dtype=torch.float64)
     rows = observed[:, chosen].all(1)
     number = int(rows.sum())
-    if not set(chosen) <= set(allowed) or number < len(chosen) + FEWEST_ROWS:
+    few = number < len(chosen) + FEWEST_ROWS
+    if few and len(values) < SMALL and number > len(chosen):
+        few = _digits(values[rows][:, chosen]) < DIGITS + math.log10(math.comb(columns, 2))
+    if not set(chosen) <= set(allowed) or few:
         return none, none, none[:, 0]
     own = None if weights is None else weights[rows]
     result, deviations, is_exact = _directions(values[rows][:, chosen], own)
@@ -193,6 +202,26 @@ def _relations_among(
     enough = number >= ROWS_PER_COLUMN * len(chosen) + FEWEST_ROWS
     near = (deviations < NEAR) & ~is_exact & enough
     return padded[is_exact], padded[near], deviations[near]
+
+
+def _digits(values: Tensor) -> float:
+    """Decimal digits by which chance is unlikely to make rows satisfy one relation exactly.
+
+    Rows count as far as they differ from the most frequent value of every column.
+    """
+    number, columns = values.shape
+    levels, rows = MOST_LEVELS, number
+    for column in values.double().unbind(1):
+        different, counts = column.unique(return_counts=True)
+        rows = min(rows, number - int(counts.max()) + 1)
+        gaps = different.diff()
+        if len(gaps) == 0:
+            return 0.0
+        steps = gaps / gaps.min()
+        is_even = bool(((steps - steps.round()).abs() < 1e-6 * steps).all())
+        levels = min(levels, float(steps.sum()) + 1.0 if is_even else MOST_LEVELS)
+    extra = rows - columns
+    return extra * math.log10(levels) if extra >= FEWEST_OF_SMALL else 0.0
 
 
 def _with_noisy(
@@ -400,10 +429,10 @@ def _directions(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor,
 
 def _varied_columns(values: Tensor, observed: Tensor) -> list[int]:
     """Columns with enough cells besides their most frequent one: two rare marks agree by chance."""
-    varied = []
+    varied, fewest = [], FEWEST_ROWS if len(values) >= SMALL else FEWEST_OF_SMALL
     for column in range(values.shape[1]):
         counts = values[observed[:, column], column].unique(return_counts=True)[1]
-        if len(counts) > 1 and int(counts.sum() - counts.max()) >= FEWEST_ROWS:
+        if len(counts) > 1 and int(counts.sum() - counts.max()) >= fewest:
             varied.append(column)
     return varied
 
@@ -417,7 +446,8 @@ def _candidate_pairs(values: Tensor, observed: Tensor, left: float) -> list[list
     square = cells.square().T @ known / count - mean.square()
     product = cells.T @ cells / count - mean * mean.T
     close = product.square() > (1.0 - left) * square * square.T
-    enough = (count >= 2 + FEWEST_ROWS) & (square > 1e-12) & (square.T > 1e-12)
+    fewest = FEWEST_ROWS if len(values) >= SMALL else FEWEST_OF_SMALL
+    enough = (count >= 2 + fewest) & (square > 1e-12) & (square.T > 1e-12)
     pairs: list[list[int]] = (close & enough).triu(1).nonzero().tolist()
     return pairs
 
