@@ -573,6 +573,16 @@ def table_interactions():
     return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
 
 
+def table_processes():
+    """Columns of numbers with Gaussian process regressions after the trees."""
+    generator = np.random.default_rng(52)
+    cells = generator.uniform(-2.0, 2.0, size=(127, 3))
+    cells[:, 0] = np.sin(cells[:, 1]) * cells[:, 2]
+    cells[generator.random(cells.shape) < 0.15] = np.nan
+    frame = pd.DataFrame(cells, columns=NAMES[:3])
+    return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
+
+
 def table_selection():
     """A Normal model fitted together with the reason why cells are missing."""
     frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
@@ -620,6 +630,7 @@ MODELS = {
     "table_weights": table_weights,
     "table_widths": table_widths,
     "table_metrics": table_metrics,
+    "table_processes": table_processes,
     "table_selection": table_selection,
     "table_lines": table_lines,
     "table_interactions": table_interactions,

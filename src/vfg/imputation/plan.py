@@ -350,8 +350,8 @@ def make_plan(
         trees=(0 if columns > WIDE else limits.trees[not categories]) if trees is None else trees,
         adaptive=adaptive,
         least_sets=sets,
-        processes=None
-        if limits.processes is None or categories or columns > PROCESS_COLUMNS
+        processes=None  # without row mixtures a model holds no rows of the table
+        if limits.processes is None or categories or columns > PROCESS_COLUMNS or not by_row.number
         else plan_processes(columns, limits.processes),
         metrics=limits.members > 0 and columns <= METRIC_COLUMNS and not categories,
         calibrated=None if effort == "best" else 1,

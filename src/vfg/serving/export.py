@@ -67,8 +67,8 @@ def export(
         model: a fitted model or imputer.
         path: the file to write, `.onnx` or `.pt2`.
         level: how often an interval covers the truth.
-        without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures, which
-            keep rows of the table), "trees", "relations", "missingness" (shifts of cells
+        without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures and
+            Gaussian processes, which keep rows of the table), "trees", "relations", "missingness" (shifts of cells
             because they are missing), "constraints", "intervals". Answers then differ from those of
             the model, except for "intervals"; the weights of left-out parts go to the others.
 

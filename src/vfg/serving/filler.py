@@ -384,7 +384,8 @@ class Filler(nn.Module):
         self._set_parts(model, kinds)
         with_trees = model.forest is not None and "trees" not in without
         self.forest = ForestVotes(model.forest) if with_trees and model.forest else None
-        with_processes = model.processes is not None and "processes" not in without
+        # Like row mixtures, they hold rows of the table.
+        with_processes = model.processes is not None and "neighbours" not in without
         self.processes = (
             ProcessMeans(model.processes) if with_processes and model.processes else None
         )
