@@ -278,10 +278,11 @@ class Ensemble(CachedModule):
         return Prediction(moved, stacked.votes, votes.shares, trust, votes.regressions, noise)
 
     def with_processes(self, prediction: Prediction, observed: Tensor) -> Prediction:
-        """Means moved towards those of Gaussian process regressions on them."""
+        """Means moved towards those of Gaussian process regressions, within the observed range."""
         if self.processes is None:
             return prediction
-        return replace(prediction, means=self.processes.move(prediction.means, observed))
+        moved = self.processes.move(prediction.means, observed).clamp(*self.reach)
+        return replace(prediction, means=torch.where(observed, prediction.means, moved))
 
     def follow_means(
         self,

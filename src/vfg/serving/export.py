@@ -68,9 +68,10 @@ def export(
         path: the file to write, `.onnx` or `.pt2`.
         level: how often an interval covers the truth.
         without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures and
-            Gaussian processes, which keep rows of the table), "trees", "relations", "missingness" (shifts of cells
-            because they are missing), "constraints", "intervals". Answers then differ from those of
-            the model, except for "intervals"; the weights of left-out parts go to the others.
+            Gaussian processes, which keep rows of the table), "trees", "relations", "missingness"
+            (shifts of cells because they are missing), "constraints",
+            "intervals". Answers then differ from those of the model, except for "intervals"; the
+            weights of left-out parts go to the others.
 
     Returns:
         The description of the file, which is stored in it as JSON: in an ONNX file as metadata

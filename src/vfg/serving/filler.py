@@ -525,7 +525,8 @@ class Filler(nn.Module):
             moved = means + weights * self.forest.forest.step(votes, means)
             means, trees = torch.where(observed, means, moved), (votes, trust)
         if self.processes is not None:
-            means = torch.where(observed, means, self.processes(means, observed))
+            moved = self.processes(means, observed).clamp(*self.get_buffer("reach"))
+            means = torch.where(observed, means, moved)
         means = torch.where(observed, values, self._towards_linear(means, linear, expected))
         return self._follow(means, values, observed), expected.get(VOTES), trees
 
