@@ -53,7 +53,10 @@ table of 200 rows and changed its squared error by 0.4 %."""
 NOISE = (0.02, 2.0)
 """Bounds of the noise, in standard deviations of a column."""
 UNORDERED_NOISE = 0.5
-"""The least noise of columns of categories, whose rows agree exactly."""
+"""The least noise of columns of categories, whose rows agree exactly, so that noise would be least
+of all. On seven tables for tuning, two patterns, squared errors, error rates and log scores are
+1.007, 0.997 and 0.995 of those without this bound; with 1.0, on eight tables, they are 1.011, 1.012
+and 1.000 of those with 0.5."""
 START = 0.3
 """The initial noise."""
 MOST_DEVIATIONS = 6.0

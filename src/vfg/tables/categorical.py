@@ -31,7 +31,9 @@ it, held-out cells were predicted too well, and sets of the level 90 % held 79 %
 random tables of 120 rows with a column of twelve categories. With three they hold 89 % and its log
 score is 4 % lower (2 folds: 89 % and 4 %); see `test_sets_of_small_tables_hold_the_level`. In 12
 fits of seven tables for tuning, three next to ten have 0.993 of the log score, 1.015 of the error
-rate and 0.988 of the squared error."""
+rate and 0.988 of the squared error. With row mixtures that let categories differ, on 24 made tables
+of 120 to 500 rows, ten next to three have 1.01 of the squared error, 1.04 of the error rate and
+1.03 of the log score, and five 0.98, 0.99 and 0.99."""
 UNKNOWN = 0.1
 """Size of the random part of the point of a category that was seen once, in deviations: the
 smallest tried with which intervals of pure noise hold what they should."""
