@@ -185,7 +185,7 @@ def test_sigterm_leaves_nothing_behind(tmp_path, store):
     assert (tmp_path / "f.csv").read_text() == "what was there"
 
 
-@pytest.mark.parametrize("target", ["f.csv", "f"])
+@pytest.mark.parametrize("target", [pytest.param("f.csv", marks=pytest.mark.slow), "f"])
 def test_a_job_with_a_budget_resumes_with_the_model_that_it_fitted(
     store, here, commands, monkeypatch, target
 ):
