@@ -703,7 +703,9 @@ class MessageAnswer(GraphAnswer):
             tile = Tile(
                 self._model,
                 belief,
-                noise=noise_scale(self._model, mask | alone[:, None]),
+                noise=with_deviations(
+                    self._model, belief, noise_scale(self._model, mask | alone[:, None])
+                ),
                 temperature=temperature,
                 row_ids=ids,
                 seed=self._seed,
@@ -739,6 +741,16 @@ class MessageAnswer(GraphAnswer):
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(is_real, drawn.table, table)
         return TableAndStates(mixed, drawn.states)
+
+
+def with_deviations(model: VFG, belief: Belief, noise: Tensor) -> Tensor:
+    """The noise of the leaves `(rows, columns)`, of completed cells their deviations."""
+    if not belief.deviations:
+        return noise
+    parts = model.sections.split(noise)
+    for block, own in belief.deviations.items():
+        parts[block] = torch.where(own.isnan(), parts[block], own.to(noise))
+    return model.sections.join(parts)
 
 
 def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vfg.inference import fit_calibration
+from vfg.inference import fit_calibration, fit_completion
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
 from vfg.model import VFG, WIDEST
 from vfg.training.data import (
@@ -173,6 +173,7 @@ def _calibrate(model: VFG, task: TableTask, data: Table, seed: int) -> None:
     """Fit the uncertainty of answers to held-out cells; draws of sampled states have their own."""
     if model.sampling is None:
         fit_calibration(model, data.cells, task.data.seen, task.held, labels=data.labels, seed=seed)
+        fit_completion(model, data.cells, data.seen, seed=seed)
 
 
 def maximise(
