@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -403,8 +404,8 @@ class GraphAnswer(Answer):
             >>> torch.equal(answer.samples(100)["b"][:20], answer.samples(20)["b"])
             True
         """
-        if n < 1:
-            raise ValueError(f"the number of draws must be positive, but is {n}")
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"the number of draws must be a positive whole number, but is {n!r}")
         return self._with_evidence(self._over_tiles(lambda tile: self._draw(tile, n), (n,)))
 
     @cached_property

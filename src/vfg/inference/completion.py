@@ -218,7 +218,7 @@ def believe(
         for node in range(len(packed))
         if bool((packed[node, :, 0] > 0).any()) and bool(part_missing(observed[block][node]).any())
     ]
-    if not parts:
+    if not parts or not rounds:
         return propagate(model, cells, seen, labels, evidence, rounds=rounds)
     data = {block: part.double() for block, part in model.sections.split(cells).items()}
     completed = _nothing(model, kept, data)
@@ -276,9 +276,7 @@ def _store(
     deviations[node] = torch.where(missing, deviation, torch.nan).to(deviations)
 
 
-def _covariances(
-    model: VFG, belief: Belief, seen: Tensor, blocks: set[int]
-) -> dict[int, Tensor]:
+def _covariances(model: VFG, belief: Belief, seen: Tensor, blocks: set[int]) -> dict[int, Tensor]:
     """Of the predictions of leaves, `(nodes, rows, width, width)`."""
     noise = model.sections.split(noise_scale(model, seen).double())
     result = {block: noise[block].square().diag_embed() for block in blocks}

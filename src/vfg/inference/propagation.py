@@ -175,7 +175,7 @@ def propagate(
     wide = {b: part_missing(leaves[b].observed) for b in gaussian_sections(model)}
     free = {b: leaves[b].value.new_zeros(*part.shape, part.shape[-1]) for b, part in wide.items()}
     gaps = {b: free[b] if completed is None else completed.certainty[b] for b in wide}
-    gaps = {b: gap for b, gap in gaps.items() if bool(wide[b].any())}
+    gaps = {b: gap for b, gap in gaps.items() if rounds and bool(wide[b].any())}
 
     def run(fills: Tensor | None) -> Passes:
         filled = None if fills is None else _by_block(model, fills)
@@ -214,7 +214,9 @@ def propagate(
     if completed is not None:
         known = {b: ~part.isnan() for b, part in completed.deviations.items()}
         start |= {b: torch.where(k, completed.fills[b], start[b]) for b, k in known.items()}
-        fixed = [known.get(b, torch.zeros_like(state.observed)) for b, state in enumerate(passes.forward)]
+        fixed = [
+            known.get(b, torch.zeros_like(state.observed)) for b, state in enumerate(passes.forward)
+        ]
         left = missing & ~_flat(model, fixed)
     flat = torch.cat([start[b].movedim(0, 1).flatten(1) for b in _fillable(model)], dim=1)
     flat = flat.clamp(*_ranges(model, flat))

@@ -14,7 +14,6 @@ from vfg.passing.incidence import Incidence, Rows, add_all, choose_rows
 from vfg.passing.lifting import Coordinates, Lifting
 from vfg.passing.schedule import Group, Schedule
 
-
 STEP = 1e-2
 """The step of central differences, in the model's units: at 1e-2 rounding and curvature both
 change a derivative in float32 by about 1e-4."""
@@ -103,9 +102,7 @@ class EdgeGroup(nn.Module):
         moved = torch.cat([states[:, None] + moves, states[:, None] - moves], dim=1)
         values = self.up(moved.flatten(1, 2))[1].unflatten(1, (2, narrow, batch))
         slopes = (values[:, 0] - values[:, 1]).movedim(1, 2) / (2.0 * STEP)
-        return Gap(
-            torch.where(missing[..., None], slopes, 0.0), self.below.spread(certainty)
-        )
+        return Gap(torch.where(missing[..., None], slopes, 0.0), self.below.spread(certainty))
 
     def up(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """States `(edges, batch, narrow)`, lifted, and what the flow makes of them."""

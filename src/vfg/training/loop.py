@@ -35,7 +35,7 @@ from vfg.training.optimiser import (
     has_diverged,
     lost_copies,
 )
-from vfg.training.settings import FitSettings, RunSettings
+from vfg.training.settings import FEW_ROWS, FitSettings, RunSettings
 from vfg.training.steps import Steps
 from vfg.training.tasks import Augment, ModuleTask, TableTask, Task
 from vfg.utils.specs import with_options
@@ -130,6 +130,12 @@ def fit(
     first = models[0]
     _check_models(models, settings, labels)
     cells, seen, given, _ = _read_rows(first, table, labels, observed)
+    if len(cells) < FEW_ROWS and settings.epochs is None:
+        warnings.warn(
+            f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
+            "training is short; give more rows, or epochs= to train all the same",
+            stacklevel=2,
+        )
     settings = settings.choose(
         len(cells),
         is_sampled=first.sampling is not None,
