@@ -77,7 +77,8 @@ class Mixture(NamedTuple):
         scaled = torch.linalg.solve_triangular(factor, apart, upper=False)
         volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         constant = 0.5 * rows.shape[1] * math.log(2.0 * math.pi)
-        return (self.weights.log() - volume - constant) - 0.5 * scaled.square().sum(1).mT
+        result: Tensor = self.weights.log() - volume - constant - 0.5 * scaled.square().sum(1).mT
+        return result
 
     def posterior(self, pull: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and covariance given Normal evidence of that precision, times its mean the pull.
@@ -207,7 +208,7 @@ def believe(
     *,
     rounds: int = ROUNDS,
 ) -> Belief:
-    """`propagate`, where sections observed in part are completed by their mixtures, if there are any.
+    """`propagate`, where sections observed in part are completed by mixtures, if there are any.
 
     Rows without such sections have the bits of `propagate`.
     """

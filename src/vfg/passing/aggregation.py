@@ -64,7 +64,7 @@ class Gap(NamedTuple):
     """The message's derivative by the coordinates, 0 for observed ones, `(edges, batch, narrow,
     wide)`."""
     certainty: Tensor
-    """The precision of the values that fill them, 0 if nothing is known, `(..., narrow, narrow)`."""
+    """The precision of the values that fill them, `(..., narrow, narrow)`; 0 is nothing known."""
 
 
 class Aggregation(ABC):
@@ -338,7 +338,8 @@ def marginal_precision(precision: Tensor, gap: Gap) -> Tensor:
     factor, _ = torch.linalg.cholesky_ex(gram + ridge)
     half = torch.linalg.solve_triangular(factor, turned, upper=False)
     left = wide - half.mT @ half
-    return (0.5 * (left + left.mT)).to(precision)
+    result: Tensor = (0.5 * (left + left.mT)).to(precision)
+    return result
 
 
 def learned_precision(

@@ -302,7 +302,7 @@ class MessagePassing(nn.Module):
                     child = self.schedule.groups[g].child
                     spare = sparse and self.schedule.blocks[child].is_leaf
                     messages.append(self.group(g).send(*outgoing[child], sparse=spare))
-                    if child in (gaps or {}) and self.group(g).precision is not None:
+                    if gaps and child in gaps and self.group(g).precision is not None:
                         gap = self.group(g).gap(outgoing[child][0], states[child], gaps[child])
                         messages[g] = messages[g]._replace(gap=gap)
                 parts = [
