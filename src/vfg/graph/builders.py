@@ -150,14 +150,6 @@ def bayesian_network(edges: Any, width: int | None, variables: Iterable[str] | N
     """Put one aggregation node over each family of a Bayesian network, and one root over all."""
     arrows, listed = _read_network(edges)
     arrows_flat = dict.fromkeys(name for arrow in arrows for name in arrow)
-    if variables is not None:
-        variables = list(variables)
-        unknown = [name for name in arrows_flat if name not in variables]
-        if unknown:
-            raise ValueError(
-                f"an edge of the Bayesian network names {unknown[0]!r}, which is not among "
-                "variables=; add it there, or correct the edge."
-            )
     names = list(dict.fromkeys([*(variables or ()), *listed, *arrows_flat]))
     leaves = [Node(name, 1, columns=(name,)) for name in names]
     if not names:

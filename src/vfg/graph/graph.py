@@ -377,8 +377,8 @@ class Graph:
         Args:
             edges: (parent, child) pairs between scalar variables, or a directed graph of them.
             width: Width of the latent nodes; None takes twice the size of the largest family.
-            variables: All variables, in the order of the table's columns; one without edges gets a
-                family of its own. None takes the order in which edges name them.
+            variables: Variables that come first, in the order of the table's columns; one without
+                edges gets a family of its own. None takes the order in which edges name them.
 
         Example:
             >>> Graph.from_bayesian_network([("A", "C"), ("B", "C")])
