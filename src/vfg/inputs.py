@@ -410,7 +410,11 @@ def values_by_name(
     model: Tabular, given: Mapping[Name, ArrayLike], what: str
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Values by the names of leaves, columns and latent nodes as a table and latent states."""
-    values = {name: as_value(model, name, value, what) for name, value in given.items()}
+    values = {
+        name: as_value(model, name, value, what)
+        for name, value in given.items()
+        if value is not None or not value_width(model, name, what)  # None: not given
+    }
     rows, first = 1, None
     for name, value in values.items():
         if len(value) not in (1, rows) and rows != 1:
@@ -422,7 +426,7 @@ def values_by_name(
             rows, first = len(value), name
     # Whole numbers keep every digit in float64.
     kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in values.values()]
-    kind = functools.reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
+    kind = functools.reduce(torch.promote_types, kinds) if kinds else torch.float64
     device = next(iter(values.values())).device if values else None
     table = torch.full((rows, model.sections.columns), torch.nan, dtype=kind, device=device)
     states, taken = dict[str, Tensor](), dict[int, Name]()

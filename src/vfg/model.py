@@ -16,7 +16,7 @@ from vfg.distributions.priors import LATENTS, PosteriorMixture, Prior, PriorSpec
 from vfg.flows import Coupling, FlowSpec, LinearStart
 from vfg.graph import Graph
 from vfg.graph.graph import as_graph
-from vfg.inference import Calibration
+from vfg.inference import new_calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import surrogate as surrogates
@@ -206,8 +206,6 @@ class VFG(nn.Module):
         self.passing = MessagePassing(schedule, generator)
         self.sections = Sections(schedule, self.likelihood_specs)
         self.scaling = Scaling(self.sections.columns)
-        roots = [(len(block.nodes), block.width) for block in schedule.blocks if block.is_root]
-        self.spread = Calibration(self.sections.columns, len(graph.leaves), roots)
         self.register_buffer("is_trained", torch.tensor(False))
         self.likelihoods, self.priors = self._build_ends(schedule)
         self.sampling = (
@@ -215,6 +213,7 @@ class VFG(nn.Module):
             if isinstance(self.states_spec, Sampled)
             else None
         )
+        self.spread = new_calibration(self)
         for index in self._blocks_of(self.priors):
             self._attach_posterior(index)
 

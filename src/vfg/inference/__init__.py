@@ -1,7 +1,8 @@
 """Inference: any nodes given any others, on trees and DAGs, with uncertainty."""
 
 from vfg.inference.answers import Answer
-from vfg.inference.calibration import Calibration, fit_calibration
+from vfg.inference.calibration import Calibration, fit_calibration, new_calibration
+from vfg.inference.completion import fit_completion
 from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.queries import (
     classify,
@@ -29,12 +30,14 @@ __all__ = [
     "embed",
     "fill",
     "fit_calibration",
+    "fit_completion",
     "graph_variables",
     "infer",
     "intervene",
     "is_intervention",
     "label_probabilities",
     "log_prob",
+    "new_calibration",
     "sample",
     "transport",
     "traverse",

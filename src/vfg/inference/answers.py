@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -716,7 +717,9 @@ class MessageAnswer(GraphAnswer):
             tile = Tile(
                 self._model,
                 belief,
-                noise=noise_scale(self._model, mask | alone[:, None]),
+                noise=with_deviations(
+                    self._model, belief, noise_scale(self._model, mask | alone[:, None])
+                ),
                 temperature=temperature,
                 row_ids=ids,
                 seed=self._seed,
@@ -752,6 +755,16 @@ class MessageAnswer(GraphAnswer):
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mixed = torch.where(is_real, drawn.table, table)
         return TableAndStates(mixed, drawn.states)
+
+
+def with_deviations(model: VFG, belief: Belief, noise: Tensor) -> Tensor:
+    """The noise of the leaves `(rows, columns)`, of completed cells their deviations."""
+    if not belief.deviations:
+        return noise
+    parts = model.sections.split(noise)
+    for block, own in belief.deviations.items():
+        parts[block] = torch.where(own.isnan(), parts[block], own.to(noise))
+    return model.sections.join(parts)
 
 
 def _as_unknown(states: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -814,9 +827,9 @@ def as_targets(model: Tabular, names: Name | Sequence[Name] | None) -> list[Targ
 
 
 def check_draws(n: int) -> None:
-    """Refuse numbers of draws that are not positive."""
-    if n < 1:
-        raise ValueError(f"the number of draws must be positive, but is {n}")
+    """Refuse numbers of draws that are not positive and whole."""
+    if not isinstance(n, Integral) or n < 1:
+        raise ValueError(f"the number of draws must be a positive whole number, but is {n!r}")
 
 
 def as_row_ids(model: nn.Module, row_ids: ArrayLike | None, rows: int) -> Tensor:

@@ -31,7 +31,7 @@ from vfg.inference.draws import (
     is_joint,
     root_factor,
 )
-from vfg.inference.propagation import Belief, evaluating, propagate
+from vfg.inference.propagation import Belief, evaluating, gaussian_sections, part_missing, propagate
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -44,6 +44,8 @@ NEAR = 0.1
 """The change of log τ up to which decoded variances are taken for proportional to 1/τ."""
 WIDEST_ROOT = 64
 """The widest roots whose covariance is kept; of wider ones the variances, so files stay small."""
+COMPONENTS = 8
+"""Normals of a section's mixture, at most."""
 SOFTNESS_ROWS = 256
 """Rows to whose discrete cells the softness is fitted: one number per column needs no more."""
 ROWS_AT_ONCE = 256
@@ -59,6 +61,7 @@ class Calibration(nn.Module):
         columns: number of table columns.
         leaves: number of leaves.
         roots: number and width of the nodes of every root block.
+        sections: the same by block of leaves whose sections can be completed.
 
     Example:
         >>> spread = Calibration(columns=2, leaves=1)
@@ -74,7 +77,13 @@ class Calibration(nn.Module):
     knows_roots: Tensor
     """Whether the moments of the roots were measured."""
 
-    def __init__(self, columns: int, leaves: int, roots: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        columns: int,
+        leaves: int,
+        roots: Sequence[tuple[int, int]] = (),
+        sections: Mapping[int, tuple[int, int]] | None = None,
+    ) -> None:
         super().__init__()
         self.register_buffer("log_temperature", torch.zeros(()))
         self.register_buffer("log_noise", torch.zeros(columns))
@@ -87,10 +96,27 @@ class Calibration(nn.Module):
             whole = width <= WIDEST_ROOT
             start = torch.eye(width).repeat(nodes, 1, 1) if whole else torch.ones(nodes, width)
             self.register_buffer(f"root_factor{place}", start)
+        self.blocks = tuple(sections or ())
+        for block, (nodes, width) in (sections or {}).items():
+            packed = torch.zeros(nodes, COMPONENTS, 1 + width + width**2)
+            self.register_buffer(f"section{block}", packed)
+
+    def sections(self) -> dict[int, Tensor]:
+        """By block the mixtures of its leaves; see `vfg.inference.completion`."""
+        return {block: self.get_buffer(f"section{block}") for block in self.blocks}
 
     def scale(self, base: Tensor, features: Tensor) -> Tensor:
         """Deviations of the noise, `(rows, columns)`, from scales and `mask_features`."""
         return (base.log() + self.log_noise + features @ self.by_observed.mT).exp()
+
+
+def new_calibration(model: VFG) -> Calibration:
+    """The calibration of a model that is not trained."""
+    blocks = model.passing.schedule.blocks
+    shapes = {index: (len(block.nodes), block.width) for index, block in enumerate(blocks)}
+    roots = [shapes[index] for index, block in enumerate(blocks) if block.is_root]
+    wide = {} if model.sampling is not None else {b: shapes[b] for b in gaussian_sections(model)}
+    return Calibration(model.sections.columns, len(model.graph.leaves), roots, wide)
 
 
 def knows_roots(model: VFG) -> bool:
@@ -185,8 +211,7 @@ def fit_calibration(
     cells, seen, held_out = cells[chosen], seen[chosen], held_out[chosen]
     labels = None if labels is None else labels[chosen]
     has_cells = bool(held_out.any())
-    roots = [(len(b.nodes), b.width) for b in model.passing.schedule.blocks if b.is_root]
-    spread = Calibration(model.sections.columns, len(model.graph.leaves), roots)
+    spread = new_calibration(model)
     spread = spread.to(next(model.parameters()))
     with evaluating(model):
         trials = [
@@ -236,6 +261,11 @@ def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -
 def _trial(
     model: VFG, cells: Tensor, visible: Tensor, scored: Tensor, labels: Tensor | None
 ) -> Trial:
+    # Sections in part would be answered by mixtures, which are fitted later.
+    parts = {block: part_missing(seen) for block, seen in model.sections.split(visible).items()}
+    wide = set(gaussian_sections(model))
+    gone = {b: p.any(-1, keepdim=True).expand_as(p) & (b in wide) for b, p in parts.items()}
+    visible = visible & ~model.sections.join(gone)
     belief = propagate(model, torch.where(visible, cells, 0.0), visible, labels, {})
     expected = model.sections.join(belief.means)
     counted = scored & continuous_columns(model)

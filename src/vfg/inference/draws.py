@@ -111,6 +111,10 @@ def decode(
         for block, given in belief.evidence.items()
     }
     backward, _, _ = model.passing.backward_pass(tops, known, evidence)
+    for block, deviations in belief.deviations.items():
+        fixed = side_by_side(belief.backward[block].expand(count, *deviations.shape))
+        completed = ~side_by_side(deviations.expand(count, *deviations.shape)).isnan()
+        backward[block] = torch.where(completed, fixed, backward[block])
     return [states.unflatten(1, (count, rows)).movedim(1, 0) for states in backward]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from vfg.distributions.likelihoods import GaussianLikelihood
 from vfg.inference.evidence import Given
 from vfg.passing.aggregation import State, aggregation
 from vfg.passing.messages import Passes
@@ -26,7 +27,23 @@ MEMORY = 4
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 """A row whose fills would change by less, relative to 1 + their size, has converged."""
 
+WIDEST_SECTION = 32
+"""The widest sections whose messages, if a part is observed, count what is missing as unknown: each
+column costs two more passes through the edge. Wider ones, such as blocks of images, count as whole.
+"""
+
 Fills = dict[int, Tensor]
+
+
+class Completed(NamedTuple):
+    """Values of sections observed in part, by leaf block."""
+
+    fills: Fills
+    """`(nodes, batch, width)`; only those of missing cells matter."""
+    certainty: dict[int, Tensor]
+    """Their precision, 0 for sections that are not completed, `(nodes, batch, width, width)`."""
+    deviations: dict[int, Tensor]
+    """Their deviations, NaN where nothing was completed, `(nodes, batch, width)`."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,9 @@ class Belief:
     """Given latent states, by block, NaN where free."""
     converged: Tensor
     """Which rows' fills have settled, `(1, batch)`."""
+    deviations: dict[int, Tensor] = field(default_factory=dict)
+    """By block of leaves that can be completed: how far the missing cells of sections observed in
+    part spread, roots included, NaN for all other cells."""
 
     @staticmethod
     def join(parts: Sequence[Belief], change: Callable[..., Tensor]) -> Belief:
@@ -140,42 +160,105 @@ def propagate(
     evidence: dict[int, Tensor],
     *,
     rounds: int = ROUNDS,
+    completed: Completed | None = None,
 ) -> Belief:
     """Both passes; repeated until missing values of partly observed states no longer change.
 
-    Missing values start at the learned default. In every round they move towards the backward
+    Missing values start at the learned default, or in sections up to `WIDEST_SECTION` at what all
+    other sections predict. In every round they move towards the backward
     state, by a damped step or by extrapolation from the rounds before. A row that
     would hardly change is frozen; one that is not frozen in the end has not converged, and keeps
-    the default. Columns are never filled beyond the range in which training saw them. Cells are
-    in the model's units without NaN; latent evidence is NaN where free.
+    its start. Columns are never filled beyond the range in which training saw them. Cells are
+    in the model's units without NaN; latent evidence is NaN where free. What is `completed` stays.
     """
     leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
+    wide = {b: part_missing(leaves[b].observed) for b in gaussian_sections(model)}
+    free = {b: leaves[b].value.new_zeros(*part.shape, part.shape[-1]) for b, part in wide.items()}
+    gaps = {b: free[b] if completed is None else completed.certainty[b] for b in wide}
+    gaps = {b: gap for b, gap in gaps.items() if rounds and bool(wide[b].any())}
 
     def run(fills: Tensor | None) -> Passes:
         filled = None if fills is None else _by_block(model, fills)
-        return model.passing.run(leaves, priors, evidence, filled)
+        return model.passing.run(leaves, priors, evidence, filled, gaps=filled and gaps)
+
+    def believe(passes: Passes, converged: Tensor, deviations: dict[int, Tensor]) -> Belief:
+        backward = list(passes.backward)
+        for block, deviation in deviations.items():
+            assert completed is not None
+            fill = completed.fills[block]
+            backward[block] = torch.where(deviation.isnan(), backward[block], fill)
+        roots = {block: passes.forward[block] for block in priors}
+        means = model.leaf_means(backward)
+        return Belief(backward, means, roots, evidence, converged[None], deviations)
 
     passes = run(None)
     # Unobserved coordinates of partly observed states, `(batch, coordinates)`.
-    observed = [state.observed for state in passes.forward]
-    missing = _flat(model, [seen.any(-1, keepdim=True) & ~seen for seen in observed]).bool()
+    missing = _flat(model, [part_missing(state.observed) for state in passes.forward]).bool()
     converged = ~missing.any(-1)
-    if not bool(converged.all()):
-        passes, converged = _settle(model, run, passes, missing, rounds)
-    return Belief(
-        passes.backward,
-        model.leaf_means(passes.backward),
-        {block: passes.forward[block] for block in priors},
-        evidence,
-        converged[None],
-    )
+    unknown = {b: torch.full_like(leaves[b].value, torch.nan) for b in model.spread.sections()}
+    plain = believe(passes, converged, {} if completed is None else unknown)
+    plain = replace(plain, deviations=unknown)
+    if bool(converged.all()):
+        return plain
+    start = _by_block(model, _defaults(model, missing))
+    if gaps:
+        others = {
+            b: state._replace(observed=state.observed & ~wide[b].any(-1, keepdim=True))
+            if b in wide
+            else state
+            for b, state in leaves.items()
+        }
+        expected = model.passing.run(others, priors, evidence).backward
+        start |= {b: expected[b] for b in gaps}
+    left = missing
+    if completed is not None:
+        known = {b: ~part.isnan() for b, part in completed.deviations.items()}
+        start |= {b: torch.where(k, completed.fills[b], start[b]) for b, k in known.items()}
+        fixed = [
+            known.get(b, torch.zeros_like(state.observed)) for b, state in enumerate(passes.forward)
+        ]
+        left = missing & ~_flat(model, fixed)
+    flat = torch.cat([start[b].movedim(0, 1).flatten(1) for b in _fillable(model)], dim=1)
+    flat = flat.clamp(*_ranges(model, flat))
+    if gaps:
+        passes = run(flat)
+    passes, settled = _settle(model, run, passes, left, flat, rounds)
+    deviations = unknown if completed is None else unknown | completed.deviations
+    whole = believe(passes, settled, {} if completed is None else completed.deviations)
+    whole = replace(whole, deviations=deviations)
+
+    def choose(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where(converged.view(1, -1, *[1] * (old.ndim - 2)), old, new)
+
+    return Belief.join([plain, whole], choose)
+
+
+def part_missing(observed: Tensor) -> Tensor:
+    """Which coordinates are missing from states that have others."""
+    return observed.any(-1, keepdim=True) & ~observed
+
+
+def gaussian_sections(model: VFG) -> list[int]:
+    """Blocks of Gaussian leaves of two to `WIDEST_SECTION` columns."""
+    blocks = model.passing.schedule.blocks
+    return [
+        index
+        for index in model.sections.blocks
+        if 1 < blocks[index].width <= WIDEST_SECTION
+        and isinstance(model.likelihood_at(index), GaussianLikelihood)
+    ]
 
 
 def _settle(
-    model: VFG, run: Callable[[Tensor], Passes], passes: Passes, missing: Tensor, rounds: int
+    model: VFG,
+    run: Callable[[Tensor], Passes],
+    passes: Passes,
+    missing: Tensor,
+    start: Tensor,
+    rounds: int,
 ) -> tuple[Passes, Tensor]:
-    """Fill the missing values again and again; rows that do not settle keep the default."""
-    fills = defaults = _defaults(model, missing)
+    """Fill the missing values again and again; rows that do not settle keep the start."""
+    fills = start
     low, high = _ranges(model, fills)
     active = missing.any(-1)
     seeker = FixedPoint(missing)
@@ -186,10 +269,10 @@ def _settle(
         if left == 0 or not bool(active.any()):
             break
         step = seeker.step(fills, proposed).clamp(low, high)
-        fills = torch.where(active[:, None], step, fills)
+        fills = torch.where(active[:, None] & missing, step, fills)
         passes = run(fills)
     if bool(active.any()):
-        passes = run(torch.where(active[:, None], defaults, fills))
+        passes = run(torch.where(active[:, None], start, fills))
     return passes, ~active
 
 

@@ -16,6 +16,7 @@ from vfg.distributions.priors import LabelPrior
 from vfg.graph import Edge
 from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
 from vfg.inference.calibration import knows_roots, noise_scale, without_evidence
+from vfg.inference.completion import believe
 from vfg.inference.draws import quantile
 from vfg.inference.evidence import Given, as_given
 from vfg.inference.interventions import intervene, is_intervention
@@ -24,7 +25,6 @@ from vfg.inference.propagation import (
     Belief,
     evaluating,
     place_batch,
-    propagate,
     tiles,
 )
 from vfg.inference.sampled import SampledAnswer
@@ -364,7 +364,7 @@ def compute_belief(
     with evaluating(model):
         for rows, positions in tiles(row_ids, size) or [(empty, empty)]:
             batch = place_batch(given, labels, rows, positions, size)
-            parts.append(propagate(model, *batch, rounds=rounds).select(positions))
+            parts.append(believe(model, *batch, rounds=rounds).select(positions))
             order.append(rows)
     whole = Belief.join(parts, lambda *same: torch.cat(same, dim=1))
     return whole.select(torch.cat(order).argsort())

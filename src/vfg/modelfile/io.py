@@ -33,7 +33,7 @@ from vfg.utils.remote import RemotePath, is_remote
 LARGEST_TABLES = 2**28
 """Most numbers of a model besides its state, such as tables of coordinates; 1 GiB in float32."""
 
-ADDED = re.compile(r"(^|\.)spread\.(log_softness|knows_roots|root_(mean|factor)\d+)$")
+ADDED = re.compile(r"(^|\.)spread\.(log_softness|knows_roots|root_(mean|factor)\d+|section\d+)$")
 """Tensors of the calibration that earlier files lack; models then have them at their start."""
 
 

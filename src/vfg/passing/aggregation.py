@@ -52,6 +52,19 @@ class Message(NamedTuple):
     """The same after the flow."""
     sent: Tensor
     """1 where the child has anything observed, else 0."""
+    gap: Gap | None = None
+    """What is known of the children's missing coordinates; None for filled values that count as if
+    they were observed."""
+
+
+class Gap(NamedTuple):
+    """How missing coordinates of a group's children enter their messages, and how sure they are."""
+
+    slopes: Tensor
+    """The message's derivative by the coordinates, 0 for observed ones, `(edges, batch, narrow,
+    wide)`."""
+    certainty: Tensor
+    """The precision of the values that fill them, `(..., narrow, narrow)`; 0 is nothing known."""
 
 
 class Aggregation(ABC):
@@ -154,6 +167,10 @@ class GaussianWeighted(Aggregation):
     def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
         """From children without a precision: the edge has a Λ of its own."""
         matrix = group.share * group.learned_precision()
+        if message.gap is not None:
+            marginal = message.sent[..., None] * marginal_precision(matrix, message.gap)
+            eta = (marginal @ message.value[..., None])[..., 0]
+            return group.gather(eta), group.gather_matrix(marginal)
         eta = group.gather(times(message.value * message.sent, matrix))
         return eta, group.gather_constant(message.sent[..., 0], matrix)
 
@@ -192,6 +209,11 @@ class PrecisionWeighted(GaussianWeighted):
     carries = "diagonal"
 
     def _learned_terms(self, group: EdgeGroup, message: Message) -> tuple[Tensor, Tensor]:
+        if message.gap is not None:
+            matrix = (group.share[..., 0] * group.learned_precision()).diag_embed()
+            marginal = message.sent[..., None] * marginal_precision(matrix, message.gap)
+            eta = (marginal @ message.value[..., None])[..., 0]
+            return group.gather(eta), group.gather(marginal.diagonal(dim1=-2, dim2=-1))
         weight = group.share * group.learned_precision()[:, None] * message.sent
         return group.gather(weight * message.value), group.gather(weight)
 
@@ -293,6 +315,31 @@ class FramedPrecision(nn.Module):
     def project(self) -> None:
         """Take entries that a step made negative back to 0."""
         self.rest.clamp_(min=0.0)
+
+
+def marginal_precision(precision: Tensor, gap: Gap) -> Tensor:
+    r"""What is left of Λ when missing coordinates, known with precision Q, are integrated out.
+
+    $\Lambda - \Lambda G (Q + G^\top \Lambda G)^{-1} G^\top \Lambda$ with the slopes G, for Λ
+    `(edges, wide, wide)`; that is $(\Lambda^{-1} + G Q^{-1} G^\top)^{-1}$.
+
+    Example:
+        >>> gap = Gap(torch.tensor([[[[2.0, 0.0], [0.0, 0.0]]]]), torch.zeros(1, 1, 2, 2))
+        >>> marginal_precision(torch.eye(2)[None], gap)
+        tensor([[[[0., 0.],
+                  [0., 1.]]]])
+    """
+    wide, slopes = precision[:, None].double(), gap.slopes.double()
+    turned = slopes @ wide
+    gram = turned @ slopes.mT + gap.certainty.double()
+    size = gram.diagonal(dim1=-2, dim2=-1)
+    # Observed coordinates, which have no slope, are left alone.
+    ridge = torch.where(size > 0, 1e-12 * size, 1.0).diag_embed()
+    factor, _ = torch.linalg.cholesky_ex(gram + ridge)
+    half = torch.linalg.solve_triangular(factor, turned, upper=False)
+    left = wide - half.mT @ half
+    result: Tensor = (0.5 * (left + left.mT)).to(precision)
+    return result
 
 
 def learned_precision(

@@ -184,6 +184,10 @@ def _knowledge(
         if name not in names:
             raise ValueError(f"the table has no column {name!r}; {suggestion(name, names)}")
     needed, allowed = edge_matrix(names, pairs["required"]), ~edge_matrix(names, pairs["forbidden"])
+    listed = [str(name) for tier in tiers for name in dict.fromkeys(tier)]
+    for name in dict.fromkeys(listed):
+        if listed.count(name) > 1:
+            raise ValueError(f"column {name!r} is in two tiers; name it in one of them")
     tier_of = {str(name): place for place, tier in enumerate(tiers) for name in tier}
     for cause, late in tier_of.items():
         for effect, early in tier_of.items():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vfg.inference import fit_calibration
+from vfg.inference import fit_calibration, fit_completion
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
 from vfg.model import VFG, WIDEST
 from vfg.training.data import (
@@ -35,7 +35,7 @@ from vfg.training.optimiser import (
     has_diverged,
     lost_copies,
 )
-from vfg.training.settings import FitSettings, RunSettings
+from vfg.training.settings import FEW_ROWS, FitSettings, RunSettings
 from vfg.training.steps import Steps
 from vfg.training.tasks import Augment, ModuleTask, TableTask, Task
 from vfg.utils.specs import with_options
@@ -130,6 +130,12 @@ def fit(
     first = models[0]
     _check_models(models, settings, labels)
     cells, seen, given, _ = _read_rows(first, table, labels, observed)
+    if len(cells) < FEW_ROWS and settings.epochs is None:
+        warnings.warn(
+            f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
+            "training is short; give more rows, or epochs= to train all the same",
+            stacklevel=2,
+        )
     settings = settings.choose(
         len(cells),
         is_sampled=first.sampling is not None,
@@ -173,6 +179,7 @@ def _calibrate(model: VFG, task: TableTask, data: TrainingTable, seed: int) -> N
     """Fit the uncertainty of answers to held-out cells; draws of sampled states have their own."""
     if model.sampling is None:
         fit_calibration(model, data.cells, task.data.seen, task.held, labels=data.labels, seed=seed)
+        fit_completion(model, data.cells, data.seen, seed=seed)
 
 
 def maximise(
