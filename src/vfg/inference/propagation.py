@@ -175,7 +175,11 @@ def propagate(
     wide = {b: part_missing(leaves[b].observed) for b in gaussian_sections(model)}
     free = {b: leaves[b].value.new_zeros(*part.shape, part.shape[-1]) for b, part in wide.items()}
     gaps = {b: free[b] if completed is None else completed.certainty[b] for b in wide}
-    gaps = {b: gap for b, gap in gaps.items() if rounds and bool(wide[b].any())}
+    passing = model.passing
+    # Messages without a precision count as whole.
+    counted = {passing.schedule.groups[g].child for g in range(len(passing.schedule.groups))
+               if passing.group(g).precision is not None}  # fmt: skip
+    gaps = {b: x for b, x in gaps.items() if rounds and b in counted and bool(wide[b].any())}
 
     def run(fills: Tensor | None) -> Passes:
         filled = None if fills is None else _by_block(model, fills)
