@@ -62,20 +62,6 @@ def test_the_mixture_is_kept_in_files(fitted, tmp_path):
     assert torch.equal(model.infer(given).mean["P"], again.infer(given).mean["P"])
 
 
-def test_a_linear_model_has_the_exact_posterior_of_the_observed_columns():
-    graph = vfg.Graph.star({"a": 2, "b": 2, "c": 1}, width=2)
-    linear = vfg.GaussianVFG(graph)
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(400, 2, generator=generator).double()
-    load = torch.randn(2, 5, generator=generator).double()
-    table = root @ load + 0.5 * torch.randn(400, 5, generator=generator).double()
-    linear.fit(table)
-    deep = vfg.VFG.from_gaussian(linear)
-    given = table[:20].clone()
-    given[:, 1] = given[:, 4] = torch.nan
-    torch.testing.assert_close(deep.embed(given), linear.embed(given), atol=2e-3, rtol=2e-3)
-
-
 def test_one_component_is_the_normal_conditional():
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(4000, 3, generator=generator).double() @ torch.rand(3, 3).double()

@@ -164,8 +164,7 @@ def propagate(
 ) -> Belief:
     """Both passes; repeated until missing values of partly observed states no longer change.
 
-    Missing values start at the learned default, or in sections up to `WIDEST_SECTION` at what all
-    other sections predict. In every round they move towards the backward
+    Missing values start at the learned default. In every round they move towards the backward
     state, by a damped step or by extrapolation from the rounds before. A row that
     would hardly change is frozen; one that is not frozen in the end has not converged, and keeps
     its start. Columns are never filled beyond the range in which training saw them. Cells are
@@ -173,13 +172,12 @@ def propagate(
     """
     leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
     wide = {b: part_missing(leaves[b].observed) for b in gaussian_sections(model)}
-    free = {b: leaves[b].value.new_zeros(*part.shape, part.shape[-1]) for b, part in wide.items()}
-    gaps = {b: free[b] if completed is None else completed.certainty[b] for b in wide}
+    gaps = {} if completed is None else {b: completed.certainty[b] for b in wide}
     passing = model.passing
     # Messages without a precision count as whole.
     counted = {passing.schedule.groups[g].child for g in range(len(passing.schedule.groups))
                if passing.group(g).precision is not None}  # fmt: skip
-    gaps = {b: x for b, x in gaps.items() if rounds and b in counted and bool(wide[b].any())}
+    gaps = {b: x for b, x in gaps.items() if b in counted and bool(wide[b].any())}
 
     def run(fills: Tensor | None) -> Passes:
         filled = None if fills is None else _by_block(model, fills)
