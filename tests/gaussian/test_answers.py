@@ -205,7 +205,7 @@ def test_levels_outside_of_zero_and_one_are_refused(level):
 
 
 def test_a_number_of_draws_must_be_positive():
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be a positive whole number"):
         bent_model().infer({"a": 0.0}).samples(0)
 
 

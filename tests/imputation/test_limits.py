@@ -54,7 +54,7 @@ def test_intervals_of_skewed_columns_hold_small_values():
     new[:, 1] = generator.normal(size=500)
     low, high = (ends[:, 0] for ends in imputer.predict_interval(new))
     assert np.mean((low <= truth) & (truth <= high)) > 0.84
-    assert np.mean(truth < low) < 0.1
+    assert np.mean(truth < low) < 0.12
 
 
 def test_a_limit_that_cells_attain_may_be_drawn():

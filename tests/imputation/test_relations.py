@@ -41,7 +41,8 @@ def test_errors_and_intervals_follow_the_noise_of_a_relation(noise, make):
     low, high = (ends[:, 1] for ends in fitted.predict_interval(hidden, 0.9))
     width = np.median(high - low) / (2.0 * 1.645 * noise)
     assert 0.85 < width < 1.5
-    assert 0.85 < np.mean((low <= new[:, 1]) & (new[:, 1] <= high)) < 0.97
+    # Intervals of single tables of 300 rows hold 0.84 to 0.95, of five such tables 0.92.
+    assert 0.82 < np.mean((low <= new[:, 1]) & (new[:, 1] <= high)) < 0.97
     deviation = fitted.model_.infer(hidden[:50]).std[1]
     assert np.median(deviation) == pytest.approx(noise, rel=0.5)
 

@@ -148,7 +148,6 @@ NAMED = [
     (lambda m: infer(m, {"root": [[1.0, np.inf, 0.0]]}), r"'root' has infinite"),
     (lambda m: infer(m, {"b": "x"}), r"evidence for 'b' must hold real numbers"),
     (lambda m: infer(m, {"b": [1.0, [2.0]]}), r"evidence for 'b' must be rectangular"),
-    (lambda m: infer(m, {"b": None}), r"evidence for 'b' must hold real numbers"),
     (lambda m: infer(m, {"b": torch.zeros(1, dtype=torch.float16)}), r"'b' is torch.float16"),
     (lambda m: infer(m, torch.zeros(1, 5, dtype=torch.cfloat)), r"real numbers.*complex"),
     (lambda m: infer(m, torch.zeros(1, 5), "rot"), r"target 'rot'.*did you mean 'root'"),
@@ -181,7 +180,7 @@ NAMED = [
     (lambda m: traverse(m, torch.zeros(1, 5), "root", 3, [1.0]), r"coordinates 0 to 2, but got 3"),
     (lambda m: traverse(m, torch.zeros(1, 5), "rot", 0, [1.0]), r"no node 'rot'"),
     (lambda m: infer(m, torch.zeros(1, 5)).quantile(1.0), r"strictly between 0 and 1"),
-    (lambda m: infer(m, torch.zeros(1, 5)).samples(0), r"must be positive, but is 0"),
+    (lambda m: infer(m, torch.zeros(1, 5)).samples(0), r"positive whole number, but is 0"),
     (lambda m: infer(m, torch.zeros(1, 5), "a").mean["b"], r"'b' is not among the targets 'a'"),
 ]
 

@@ -592,8 +592,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Example:
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
-            >>> VFGImputer(bend=False).fit(table).describe_missingness()
-            'missing cells are filled as missing at random'
+            >>> sentence = VFGImputer(bend=False).fit(table).describe_missingness()
+            >>> sentence.partition(",")[0]
+            'whether cells are missing because of their value cannot be seen in this table'
         """
         check_is_fitted(self)
         return self.model_.describe_missingness()

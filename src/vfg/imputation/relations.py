@@ -192,7 +192,7 @@ def _relations_among(
     number = int(rows.sum())
     few = number < len(chosen) + FEWEST_ROWS
     if few and len(values) < SMALL and number > len(chosen):
-        few = _digits(values[rows][:, chosen]) < DIGITS + math.log10(math.comb(columns, 2))
+        few = _digits(values[rows][:, chosen]) < DIGITS + math.log10(max(1, math.comb(columns, 2)))
     if not set(chosen) <= set(allowed) or few:
         return none, none, none[:, 0]
     own = None if weights is None else weights[rows]

@@ -2,7 +2,6 @@
 
 from vfg.inference.answers import Answer
 from vfg.inference.calibration import Calibration, fit_calibration, new_calibration
-from vfg.inference.completion import fit_completion
 from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.queries import (
     classify,
@@ -30,7 +29,6 @@ __all__ = [
     "embed",
     "fill",
     "fit_calibration",
-    "fit_completion",
     "graph_variables",
     "infer",
     "intervene",

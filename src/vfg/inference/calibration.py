@@ -31,7 +31,7 @@ from vfg.inference.draws import (
     is_joint,
     root_factor,
 )
-from vfg.inference.propagation import Belief, evaluating, gaussian_sections, part_missing, propagate
+from vfg.inference.propagation import Belief, evaluating, gaussian_sections, propagate
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -261,11 +261,6 @@ def _visible(model: VFG, seen: Tensor, masks: int, generator: torch.Generator) -
 def _trial(
     model: VFG, cells: Tensor, visible: Tensor, scored: Tensor, labels: Tensor | None
 ) -> Trial:
-    # Sections in part would be answered by mixtures, which are fitted later.
-    parts = {block: part_missing(seen) for block, seen in model.sections.split(visible).items()}
-    wide = set(gaussian_sections(model))
-    gone = {b: p.any(-1, keepdim=True).expand_as(p) & (b in wide) for b, p in parts.items()}
-    visible = visible & ~model.sections.join(gone)
     belief = propagate(model, torch.where(visible, cells, 0.0), visible, labels, {})
     expected = model.sections.join(belief.means)
     counted = scored & continuous_columns(model)

@@ -21,7 +21,15 @@ from torch import Tensor
 
 from vfg.inference.calibration import noise_scale
 from vfg.inference.draws import internal_states, is_joint
-from vfg.inference.propagation import ROUNDS, Belief, Completed, part_missing, propagate
+from vfg.inference.propagation import (
+    ROUNDS,
+    Belief,
+    Completed,
+    evaluating,
+    gaussian_sections,
+    part_missing,
+    propagate,
+)
 
 if TYPE_CHECKING:
     from vfg.model import VFG
@@ -34,6 +42,10 @@ LEAST_ROWS = 20
 """Complete rows of a section below which it has no mixture."""
 MOST_ROWS = 4096
 """Rows that a mixture is fitted to, at most."""
+TRIAL_ROWS, TRIAL_RATE = 512, 0.5
+"""Rows, at most, in which that share of the cells is hidden to compare mixtures with messages.
+Where training rows had missing cells and the columns of a section were independent, mixtures had
+up to 1.6 times the squared error of messages."""
 ITERATIONS, GAIN = 200, 1e-4
 """Steps of EM at most, and the gain in log-likelihood a row below which they end."""
 RIDGE = 1e-4
@@ -175,15 +187,32 @@ def _centres(rows: Tensor, count: int, seed: int) -> Tensor:
     return centres
 
 
+def whole_sections(model: VFG, seen: Tensor) -> Tensor:
+    """What is observed, without the sections in part that mixtures may complete."""
+    parts = {block: part_missing(part) for block, part in model.sections.split(seen).items()}
+    wide = set(gaussian_sections(model))
+    gone = {b: p.any(-1, keepdim=True).expand_as(p) & (b in wide) for b, p in parts.items()}
+    return seen & ~model.sections.join(gone)
+
+
 @torch.no_grad()
-def fit_completion(model: VFG, cells: Tensor, seen: Tensor, *, seed: int = 0) -> None:
+def fit_completion(
+    model: VFG, cells: Tensor, seen: Tensor, *, labels: Tensor | None = None, seed: int = 0
+) -> bool:
     """Fit the mixtures of wide sections to the rows that have them complete.
+
+    A mixture is kept where it predicts hidden cells of sections in part better than messages do.
 
     Args:
         model: the model, in whose `spread` the mixtures are kept.
         cells: a table in the model's units, `(rows, columns)`.
         seen: which cells are observed.
-        seed: of the rows that are chosen, if there are many, and of the components' starts.
+        labels: label per row, or None.
+        seed: of the rows that are chosen, if there are many, of the components' starts, and of
+            the cells that are hidden.
+
+    Returns:
+        Whether any mixture was kept.
     """
     data, observed = model.sections.split(cells), model.sections.split(seen)
     for block, kept in model.spread.sections().items():
@@ -197,6 +226,31 @@ def fit_completion(model: VFG, cells: Tensor, seen: Tensor, *, seed: int = 0) ->
             if len(rows) >= max(LEAST_ROWS, 2 * rows.shape[1]):
                 found = fit_mixture(rows, len(packed), seed).packed()
                 packed[: len(found)] = found.to(packed)
+    _drop_worse(model, cells, seen, labels, seed)
+    return any(bool(packed.any()) for packed in model.spread.sections().values())
+
+
+def _drop_worse(model: VFG, cells: Tensor, seen: Tensor, labels: Tensor | None, seed: int) -> None:
+    """Remove the mixtures of sections that messages fill at least as well."""
+    if not any(bool(packed.any()) for packed in model.spread.sections().values()):
+        return
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(cells), generator=generator)[:TRIAL_ROWS].to(cells.device)
+    cells, seen, labels = cells[rows], seen[rows], None if labels is None else labels[rows]
+    hidden = (torch.rand(seen.shape, generator=generator) < TRIAL_RATE).to(seen.device) & seen
+    visible = seen & ~hidden
+    shown = torch.where(visible, cells, 0.0)
+    with evaluating(model):
+        both = [
+            predict(model, shown, visible, labels, {}).means for predict in (believe, propagate)
+        ]
+    truth, known, left = (model.sections.split(part) for part in (cells, visible, hidden))
+    for block, kept in model.spread.sections().items():
+        scored = part_missing(known[block]) & left[block]
+        new, old = (
+            ((means[block] - truth[block]).square() * scored).flatten(1).sum(1) for means in both
+        )
+        kept[~(new < old)] = 0.0
 
 
 def believe(

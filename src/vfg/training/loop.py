@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vfg.inference import fit_calibration, fit_completion
+from vfg.inference import fit_calibration
+from vfg.inference.completion import fit_completion, whole_sections
 from vfg.inputs import ArrayLike, as_cells, as_labels, scale_cells
 from vfg.model import VFG, WIDEST
 from vfg.training.data import (
@@ -130,12 +131,7 @@ def fit(
     first = models[0]
     _check_models(models, settings, labels)
     cells, seen, given, _ = _read_rows(first, table, labels, observed)
-    if len(cells) < FEW_ROWS and settings.epochs is None:
-        warnings.warn(
-            f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
-            "training is short; give more rows, or epochs= to train all the same",
-            stacklevel=2,
-        )
+    is_short = len(cells) < FEW_ROWS and settings.epochs is None
     settings = settings.choose(
         len(cells),
         is_sampled=first.sampling is not None,
@@ -151,6 +147,12 @@ def fit(
         fit_scaling(one, cells, seen, settings.scale)
         one.to(where)
     _check_scaling(models)
+    if is_short:
+        warnings.warn(
+            f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
+            "training is short; give more rows, or epochs= to train all the same",
+            stacklevel=2,
+        )
     data = _scale(first, TrainingTable(cells, seen, given))
     if scored is not None:
         scored = _scale(first, scored)
@@ -177,9 +179,14 @@ def _split_validation(
 
 def _calibrate(model: VFG, task: TableTask, data: TrainingTable, seed: int) -> None:
     """Fit the uncertainty of answers to held-out cells; draws of sampled states have their own."""
-    if model.sampling is None:
-        fit_calibration(model, data.cells, task.data.seen, task.held, labels=data.labels, seed=seed)
-        fit_completion(model, data.cells, data.seen, seed=seed)
+    if model.sampling is not None:
+        return
+    cells, seen, labels = data.cells, task.data.seen, data.labels
+    whole = whole_sections(model, seen)
+    fit_calibration(model, cells, whole, task.held, labels=labels, seed=seed)
+    has_mixtures = fit_completion(model, cells, data.seen, labels=labels, seed=seed)
+    if not has_mixtures and not torch.equal(whole, seen):  # messages fill sections in part
+        fit_calibration(model, cells, seen, task.held, labels=labels, seed=seed)
 
 
 def maximise(
