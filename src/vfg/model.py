@@ -16,7 +16,7 @@ from vfg.distributions.priors import LATENTS, PosteriorMixture, Prior, PriorSpec
 from vfg.flows import Coupling, FlowSpec, LinearStart
 from vfg.graph import Graph
 from vfg.graph.graph import as_graph
-from vfg.inference import new_calibration
+from vfg.inference.calibration import new_calibration
 from vfg.inputs import ArrayLike, as_evidence, as_labels, as_table
 from vfg.objectives import bound as bounds
 from vfg.objectives import surrogate as surrogates

@@ -1,7 +1,7 @@
 """Inference: any nodes given any others, on trees and DAGs, with uncertainty."""
 
 from vfg.inference.answers import Answer
-from vfg.inference.calibration import Calibration, fit_calibration, new_calibration
+from vfg.inference.calibration import Calibration, fit_calibration
 from vfg.inference.interventions import counterfactual, intervene, is_intervention
 from vfg.inference.queries import (
     classify,
@@ -35,7 +35,6 @@ __all__ = [
     "is_intervention",
     "label_probabilities",
     "log_prob",
-    "new_calibration",
     "sample",
     "transport",
     "traverse",
