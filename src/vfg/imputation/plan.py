@@ -242,7 +242,7 @@ EFFORTS = {
 }
 """Limits by the name of an effort. On seven tables for tuning, MCAR 30 and 50 %, two seeds,
 Gaussian processes of up to 600 rows reduced the squared error by 1.0 %, the absolute one by 1.1
-% and the CRPS by 0.4 %; with up to 2,000 rows squared and absolute errors by 1.7 % (one seed).
+% and the CRPS by 0.4 %; with up to 1,500 rows squared and absolute errors by 1.7 % (one seed).
 Two mixtures instead of four beside them changed the squared error by 0.1 % and the CRPS by -0.1
 % on nine fits of five tables, for 59 % of the time of a fit and 55 % of that of filling. On 13
 UCI tables under MCAR and MAR, training for 100 steps instead of 500 to 600 changed the squared
