@@ -107,6 +107,16 @@ def gaussian(graph, table, rows, targets, **options):
     return model, {"rows": rows, "targets": targets}
 
 
+def completed_sections():
+    """Sections whose columns follow each other, so that mixtures answer for their rest."""
+    table = numbers(columns=5, seed=21, share=0.0)
+    table[:, 1] = table[:, 0] ** 2 + 0.1 * table[:, 1]
+    table[:, 4] = np.sin(table[:, 3]) + 0.1 * table[:, 4]
+    model, given = flows(sections(), table, GAPS, ["a", "c"], aggregation="gaussian")
+    assert any(bool(packed.any()) for packed in model.spread.sections().values())
+    return model, given
+
+
 def mean_of_named_columns():
     frame = pd.DataFrame(numbers(), columns=["height", "weight", "age", "sugar", "iron"])
     targets = ["body", "age", "blood", "sugar", "root"]
@@ -590,6 +600,7 @@ def table_selection():
 
 
 MODELS = {
+    "vfg_completed": completed_sections,
     "vfg_mean_named": mean_of_named_columns,
     "vfg_gaussian": joint_gaussian,
     "vfg_concatenation": concatenation,
