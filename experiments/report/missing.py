@@ -7,8 +7,8 @@ from statistics import geometric_mean, mean
 from .render import NONE, Cell, Found, fill, rows, table
 
 NAMES = {
-    "logistic": "large values hide, as the model assumes",
-    "other_tail": "small values hide",
+    "logistic": "large values are missing, as the model assumes",
+    "other_tail": "small values are missing",
     "per_column": "another slope for every column",
     "threshold": "60 % of the cells above the median",
     "one_column": "large values of the first column alone",
