@@ -238,9 +238,7 @@ def likelihood_benchmark(found: Found) -> str:
     verdict = f"The best by NLL is *{ours}*."
     if vae:
         elbo, nll = (apart(gain) for gain in _gain(models, vae, ours))
-        verdict = (
-            f"The best by NLL, *{ours}*, is {elbo} the better VAE in -ELBO and {nll} it in NLL."
-        )
+        verdict = f"The best by NLL, *{ours}*, is {elbo} the {vae} in -ELBO and {nll} it in NLL."
     gains = [
         [option, before, *(f"{-gain:+.2f}" for gain in _gain(models, before, after))]
         for option, (before, after) in OPTIONS.items()

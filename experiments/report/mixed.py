@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import log, sqrt
 from statistics import stdev
 
-from .imputation import geometric_mean
+from .imputation import SEEDS, geometric_mean
 from .render import NONE, Found, fill, often, rows
 
 OUTSIDE = ("miceforest", "gcimpute", "hyperimpute")
@@ -39,6 +39,12 @@ def _contest(ours: Found, others: dict[str, Found], key: str) -> tuple[float, st
     found = {name: own.get("vfg", ours)[key] / own[key] for name, own in others.items()}
     best = max(found, key=lambda name: found[name])
     return found[best], best
+
+
+def others_of(found: Found, name: str, pattern: str) -> list[str]:
+    """The baselines that were run on a table."""
+    methods = found["groups"].get(f"{name} {pattern}", {})
+    return [key for key, own in methods.items() if key != "vfg" and own["seeds"]]
 
 
 def ratios(of_tables: dict[str, dict[str, tuple[float, str]]], key: str) -> list[float]:
@@ -170,8 +176,18 @@ def summary(found: Found) -> str:
             of_tables = contests(found, half, pattern)
             if of_tables:
                 line = [_mean(ratios(of_tables, key)) for key in MEASURES]
-                body.append([words, pattern, str(len(of_tables)), *line])
-    return rows(["half", "pattern", "tables", *MEASURES.values()], body)
+                others = _range(len(others_of(found, name, pattern)) for name in of_tables)
+                seeds = _range(
+                    found["groups"][f"{name} {pattern}"]["vfg"]["seeds"] for name in of_tables
+                )
+                body.append([words, pattern, str(len(of_tables)), others, seeds, *line])
+    return rows(["half", "pattern", "tables", "baselines", "seeds", *MEASURES.values()], body)
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """The least and the largest, or the one that all are."""
+    found = sorted(set(numbers))
+    return " to ".join(map(str, dict.fromkeys((found[0], found[-1]))))
 
 
 def _seconds(found: Found, name: str, method: str) -> float:
@@ -212,13 +228,19 @@ def lines(found: Found) -> Iterator[list[str]]:
             own = ratios(of_tables, key)
             if not own:
                 continue
-            seeds = [found["groups"][f"{name} mcar25"]["vfg"]["seeds"] for name in of_tables]
+            seeds = [
+                found["groups"][f"{name} mcar25"][contest[key][1]]["seeds"]
+                for name, contest in of_tables.items()
+                if key in contest
+            ]
+            full = sum(count >= SEEDS for count in seeds)
+            told = str(SEEDS) if full == len(seeds) else f"{SEEDS} in {full} of {len(seeds)}"
             times = geometric_mean(
                 _seconds(found, name, "vfg") / _seconds(found, name, contest[key][1])
                 for name, contest in of_tables.items()
                 if key in contest
             )
-            others = {name for group in found["groups"].values() for name in group} - {"vfg"}
+            others = _range(len(others_of(found, name, "mcar25")) for name in of_tables)
             wins, losses = (sum(r < 2 - MARGIN for r in own), sum(r > MARGIN for r in own))
             number, ratio = len(own), geometric_mean(own)
             yield [
@@ -228,5 +250,5 @@ def lines(found: Found) -> Iterator[list[str]]:
                 f"{ratio:.3f} ± {ratio * stdev(map(log, own)) / sqrt(number):.3f}",
                 f"{wins} / {number - wins - losses} / {losses}",
                 f"{times:.0f}x",
-                f"{len(others)}, {' to '.join(map(str, sorted({min(seeds), max(seeds)})))}",
+                f"{others}, {told}",
             ]

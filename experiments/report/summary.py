@@ -10,7 +10,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from . import images, mixed, paper, tables
-from .imputation import SEEDS, geometric_mean, label, lost_contests
+from .imputation import MARGIN, SEEDS, geometric_mean, label, lost_contests
 from .render import NONE, Found, fill, least, often, rows
 
 HEADER = (
@@ -52,9 +52,9 @@ README_TASKS = {
     r"log p of (\d+) continuous tables, whole rows": (
         "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
     ),
-    r"NLL of static MNIST": "static MNIST, NLL, `VFG`, equal short time, {seeds}: ours − other",
-    r"NLL of Caltech 101": "Caltech 101 silhouettes, the same, the other with more steps, {seeds}",
-    r"NLL of Omniglot": "Omniglot, a split of our own, the same, {seeds}",
+    r"NLL of static MNIST": "static MNIST, NLL, `VFG`, short training, {steps}: ours − other",
+    r"NLL of Caltech 101": "Caltech 101 silhouettes, NLL, {steps}",
+    r"NLL of Omniglot": "Omniglot, a split of our own, NLL, {steps}",
     r"California's room counts, absolute error": "California's room counts, absolute error",
 }
 """What the README repeats, as a pattern, and how it is called there; no table is of tuning."""
@@ -66,33 +66,38 @@ def readme(found: dict[str, Found]) -> str:
     body = []
     for pattern, title in README_TASKS.items():
         told, line = next((m, line) for line in lines if (m := re.fullmatch(pattern, line[0])))
-        seeds = line[6].partition(", ")[2]
-        seeds += " seed" if seeds == "1" else " seeds"
-        body.append([title.format(*told.groups(), seeds=seeds), line[3], line[4]])
+        steps = f"{line[5].partition('x')[0]} times the other's steps"
+        body.append([title.format(*told.groups(), steps=steps), line[3], line[4]])
     plain = [
         line for line in lines if re.fullmatch(r"missing cells, \d+ held-back.*error", line[0])
     ]
     times = sorted(int(line[5].removesuffix("x")) for line in plain)
+    own = next(line for line in lines if re.fullmatch(OWN_VALUES, line[0]))
     engines = found["engines"]
     speeds = {
         name: engines["engines"][name]["rows_per_processor_second"] for name in ("local", "ray")
     }
-    held, held_own = (_coverage(found["imputation"], own_values=own) for own in (False, True))
+    shares = [_coverage(found["imputation"], own_values=own) for own in (False, True)]
     nll = [
-        mean(part["models"][images.best_models(part["models"])[0]]["nll"])
+        part["models"][images.best_models(part["models"])[0]]["nll"]
         for part in (found["likelihood"]["data"][name] for name in ANCHORED)
     ]
     return fill(
         "readme",
-        nll=_listed(nll),
+        nll=_listed([mean(values) for values in nll]),
+        spread=_listed([stdev(values) for values in nll]),
         published=_listed([images.PUBLISHED[name][SYLVESTER][1] for name in ANCHORED]),
         table=rows(("task", "ours / best other", "won / drawn / lost"), body),
         others=plain[0][6].partition(",")[0],
         mixed=next(line[6] for line in lines if line[0].startswith("mixed")).partition(",")[0],
         seeds=_told_seeds(plain[0][6].partition(", ")[2]),
         times=" to ".join(map(str, dict.fromkeys((times[0], times[-1])))),
-        held=held,
-        held_own=held_own,
+        times_own=own[5].removesuffix("x"),
+        image_seeds=next(line[6] for line in lines if line[0].startswith("NLL")).split()[1],
+        held=mean(shares[0]),
+        held_own=mean(shares[1]),
+        held_least=min(min(values) for values in shares),
+        held_most=max(max(values) for values in shares),
         rows=engines["rows"],
         columns=engines["columns"],
         **speeds,
@@ -107,6 +112,7 @@ def _told_seeds(text: str) -> str:
     )
 
 
+OWN_VALUES = r"cells missing by their own value, \d+ held-back tables, squared error"
 SYLVESTER = "orthogonal Sylvester"
 ANCHORED = ("mnist", "caltech")
 """Images whose rows are those of published likelihoods."""
@@ -117,15 +123,15 @@ def _listed(values: list[float]) -> str:
     return f"{', '.join(first)} and {last}"
 
 
-def _coverage(found: Found, *, own_values: bool) -> float:
-    """How many of 100 cells 90 % intervals hold, a mean over held-back tables and masks."""
-    return mean(
+def _coverage(found: Found, *, own_values: bool) -> list[float]:
+    """How many of 100 cells 90 % intervals hold, by held-back table and mask."""
+    return [
         100.0 * group["vfg"]["coverage"]
         for name, group in found["measures"].items()
         if "vfg" in group
         and ("mnar" in name) == own_values
         and name.split()[0] in found["held_back"]
-    )
+    ]
 
 
 def standard_error(values: list[float]) -> float:
@@ -278,7 +284,9 @@ def likelihood(found: Found) -> Iterator[Line]:
         values = [part["models"][model]["nll"] for model in (ours, other)]
         gain = mean(values[0]) - mean(values[1])
         error = sqrt(sum(standard_error(each) ** 2 for each in values))
-        count = sum(not model.startswith("VFG") for model in part["models"])
+        steps = [part["models"][model]["steps"] for model in (ours, other)]
+        counts = [len(v["nll"]) for m, v in part["models"].items() if not m.startswith("VFG")]
+        single = f" ({number} with one)" if (number := counts.count(1)) else ""
         seeds = " to ".join(str(number) for number in sorted({len(each) for each in values}))
         yield [
             f"NLL of {images.TITLES[name]}",
@@ -286,8 +294,8 @@ def likelihood(found: Found) -> Iterator[Line]:
             f"{other} {mean(values[1]):.2f}",
             f"{gain:+.2f} nats" + (f" ± {error:.2f}" if error < float("inf") else ""),
             NONE,
-            "1x",
-            f"{count}, {seeds}",
+            f"{steps[0] / steps[1]:.1f}x steps",
+            f"{len(counts)}, {seeds}{single}",
         ]
 
 
@@ -295,18 +303,23 @@ def synthetic(found: Found) -> Iterator[Line]:
     baseline, best, _ = paper.synthetic_best(found["mse"])
     pairs = list(zip(found["mse"][best], found["mse"][baseline], strict=True))
     logs = [log(ours / other) for ours, other in pairs]
-    wins = sum(ours < other for ours, other in pairs)
     ratio = exp(mean(logs))
     yield [
         "the paper's synthetic columns, squared error",
         f"{best} {mean(o for o, _ in pairs):.3f}",
         f"{baseline}, made for this question, {mean(b for _, b in pairs):.1g}",
         f"{ratio:,.0f}" if ratio > 10 else f"{ratio:.2f}",
-        f"{wins} / 0 / {len(pairs) - wins}",
+        _outcomes(logs),
         NONE,
         f"{sum(not name.startswith('VFG') for name in found['mse'])}, {len(pairs)}",
     ]
     yield _patterns(found["patterns"])
+
+
+def _outcomes(logs: list[float]) -> str:
+    """How many seeds are won, drawn and lost, by logarithms of ratios, beyond 2 %."""
+    wins, losses = (sum(exp(sign * each) < 1.0 - MARGIN for each in logs) for sign in (1, -1))
+    return f"{wins} / {len(logs) - wins - losses} / {losses}"
 
 
 def _patterns(errors: dict[str, list[float]]) -> Line:
@@ -315,13 +328,13 @@ def _patterns(errors: dict[str, list[float]]) -> Line:
     ours = least({name: value for name, value in means.items() if name.startswith("VFG")})
     other = least({name: value for name, value in means.items() if not name.startswith("VFG")})
     logs = [log(o / b) for o, b in zip(errors[ours], errors[other], strict=True)]
-    ratio, wins = exp(mean(logs)), sum(each < 0 for each in logs)
+    ratio = exp(mean(logs))
     return [
         "any sections of these columns from any others, 14 patterns",
         f"{ours}, one model, {means[ours]:.3f}",
         f"{other}, 14 models, {means[other]:.3f}",
-        f"{ratio:.2f} ± {ratio * standard_error(logs):.2f}",
-        f"{wins} / 0 / {len(logs) - wins}",
+        f"{ratio:.3f} ± {ratio * standard_error(logs):.3f}",
+        _outcomes(logs),
         NONE,
         f"{sum(not name.startswith('VFG') for name in errors)}, {len(logs)}",
     ]

@@ -187,8 +187,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             which takes seconds; use it if relations are linear or time is short.
         effort: "fast", "balanced" (default) or "best": how many models are fitted, and how long
             nonlinear members are trained; "balanced" trains none where held-out cells predict
-            little gain. "best" takes two to three times as long as "balanced". Counts and steps
-            that are given take precedence.
+            little gain. "best" takes about four times as long to fit as "balanced". Counts and
+            steps that are given take precedence.
         members: number of nonlinear members; None chooses it.
         mixtures: number of exact mixtures; None chooses it. With 0 the model keeps no sorted values
             of columns.
