@@ -30,6 +30,8 @@ MECHANISMS = {
 }
 SETTINGS = {"in_sample": "in sample", "unseen": "unseen rows"}
 GROUPS = list(product(MECHANISMS, SETTINGS))
+PLAIN = [group for group in GROUPS if "mnar" not in group[0]]
+"""Masks and settings in which cells do not hide themselves: no method has a model of its own."""
 METHODS = {
     name: label
     for name, label, _ in (line.split(" | ") for line in fill("imputation.methods").splitlines())
@@ -89,7 +91,7 @@ def errors(found: Found) -> str:
     return fill(
         "imputation",
         baselines="\n".join(descriptions(methods)),
-        standings=standings(found, found["held_back"]),
+        standings=standings(found, found["held_back"], PLAIN),
         limits=", ".join(f"{label(name)} {limit:,}" for name, limit in found["limits"].items()),
         table=folded(f"Errors by table, {named(*FIRST)}", rows(["", *map(label, methods)], body)),
         where=named(*FIRST),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import geometric_mean, mean
+from statistics import geometric_mean, mean, median
 
 from .render import NONE, Cell, Found, fill, rows, table
 
@@ -37,7 +37,27 @@ def mnar(found: Found) -> str:
     known = {cell["method"] for cell in cells}
     methods = ["ignorable", '"auto"', *(['"self"'] if "self" in known else [])]
     header = ["mechanism", *methods, *(f"covered, {method}" for method in methods), "found in"]
-    return fill("missing.mnar", table=rows(header, body), **_counted(found), **found)
+    return fill(
+        "missing.mnar", table=rows(header, body), worse=_worse(cells), **_counted(found), **found
+    )
+
+
+def _worse(cells: list[Found]) -> str:
+    """The mechanisms under which a model of them has larger errors than none."""
+    told = []
+    for method in ("auto", "self"):
+        names = []
+        for name, words in NAMES.items():
+            own = [c for c in cells if c["mechanism"] == name]
+            ours, plain = (
+                [c["mse"] for c in own if c["method"] == kind] for kind in (method, "ignorable")
+            )
+            if ours and plain and geometric_mean(ours) > 1.001 * geometric_mean(plain):
+                names.append(words)
+        if names:
+            told.append(f'"{method}" has larger errors than "ignorable" where missing are: ')
+            told[-1] += "; ".join(names)
+    return ". ".join(told) + "." if told else ""
 
 
 def _counted(found: Found) -> dict[str, str | int]:
@@ -140,7 +160,38 @@ def multiple_imputation(found: Found) -> str:
     reason = found.get("without_mice")
     without = f"R's mice was not measured: {reason}.\n\n" if reason else ""
     body = table(columns, found["settings"])
-    return fill("missing.pooled", table=body, without=without, **found)
+    remarks = _pooled_remarks(found["settings"])
+    return fill("missing.pooled", table=body, without=without, remarks=remarks, **found)
+
+
+def _pooled_remarks(settings: list[Found]) -> str:
+    """How to read coverages of the upper quartile, and means of logistic regressions."""
+    told = []
+    wide = [one["mean_coverage"] for one in settings if one["analysis"] == "quantile"]
+    if wide:
+        numbers = {"least": min(wide), "middle": median(wide), "most": max(wide)}
+        proper = [one for one in settings if one["analysis"] == "quantile" and _is_proper(one)]
+        numbers["proper"] = min(one["mean_coverage"] for one in proper) if proper else min(wide)
+        told.append(fill("missing.quartile", **numbers).strip())
+    small = [one for one in settings if one["analysis"] == "logistic" and one["rows"] == SMALL]
+    if small:
+        largest = max(small, key=lambda one: float(one["estimate"][1]))
+        numbers = {
+            "rows": SMALL,
+            "mean": largest["estimate"][1],
+            "complete": largest["complete"][1],
+        }
+        told.append(fill("missing.separable", **numbers).strip())
+    return "\n\n".join(told)
+
+
+def _is_proper(one: Found) -> bool:
+    """Whether intervals of least squares hold what they state, too; those of others are narrow."""
+    return one["method"] not in ("ridge", "linear-improper")
+
+
+SMALL = 100
+"""Rows of tables that may be separable."""
 
 
 def _share(number: float | None) -> str:
