@@ -91,7 +91,8 @@ def pages() -> dict[str, str]:
     """The text of every page by its name."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
     shown = {"table": summary.table(found), "aside": summary.table(found, aside=True)}
-    texts = {"results": fill("results", **shown, remarks=summary.remarks(found))}
+    told = {"remarks": summary.remarks(found), "versions": summary.versions(found)}
+    texts = {"results": fill("results", **shown, **told)}
     for name, (title, sections) in PAGES.items():
         parts = [make(found[file]) for file, make in sections.items() if file in found]
         if name == "paper":

@@ -55,9 +55,8 @@ def _worse(cells: list[Found]) -> str:
             if ours and plain and geometric_mean(ours) > 1.001 * geometric_mean(plain):
                 names.append(words)
         if names:
-            told.append(f'"{method}" has larger errors than "ignorable" where missing are: ')
-            told[-1] += "; ".join(names)
-    return ". ".join(told) + "." if told else ""
+            told.append(f'- "{method}" has larger errors than "ignorable": {"; ".join(names)}.')
+    return "\n".join(told)
 
 
 def _counted(found: Found) -> dict[str, str | int]:

@@ -171,6 +171,35 @@ def remarks(found: dict[str, Found]) -> str:
     return "\n".join([*told, *_best_effort(measured)])
 
 
+def versions(found: dict[str, Found]) -> str:
+    """Which files were measured with other versions than the newest, in an item of a list."""
+    of_files = {name: sorted(_versions(file)) for name, file in found.items()}
+    newest = max((one for own in of_files.values() for one in own if one != UNKNOWN), default="")
+    by_version: dict[str, list[str]] = {}
+    for name, own in of_files.items():
+        for version in own:
+            by_version.setdefault(version, []).append(f"`{name}`")
+    told = [
+        f"{UNTOLD if version == UNKNOWN else f'by {version}'}: {', '.join(names)}"
+        for version, names in sorted(by_version.items())
+        if version != newest
+    ]
+    if not told:
+        return ""
+    return fill("results.versions", newest=newest, others="; ".join(told))
+
+
+def _versions(file: Found) -> set[str]:
+    """Those that a file names, or its parts, which may be of several dates."""
+    parts = file["parts"] if isinstance(file.get("parts"), list) else [file]
+    return {part["machine"]["vfg"] for part in parts if "vfg" in part.get("machine", {})}
+
+
+UNTOLD = "without a note of their version"
+UNKNOWN = "unknown"
+"""The version that a file names if its code was no installed package."""
+
+
 def _best_effort(measured: Found) -> list[str]:
     """The default beside `effort="best"` on the same seeds and baselines."""
     ratios = [
