@@ -372,11 +372,9 @@ def representation(found: Found) -> str:
         [name, *(_probe(row, what) for what in PROBES), _million(row)]
         for name, row in models.items()
     ]
-    behind = [
-        title.removesuffix(", %")
-        for what, title in PROBES.items()
-        if mean(models[VFG][what]) <= mean(models[FLOW][what])
-    ]
+    behind = _behind(models, VFG, FLOW)
+    paper = next((name for name in models if "paper" in name), None)
+    lost = _behind(models, paper, FLOW) if paper else []
     share = 100.0 * mean(models[VFG]["nearest"])
     return fill(
         "representation",
@@ -385,6 +383,7 @@ def representation(found: Found) -> str:
         where=f"but on {', '.join(behind)}" if behind else "on all four measures",
         share=share,
         goal="above" if share > 97.0 else "below",
+        lost=f" *{paper}* is behind the flow by {', '.join(lost)}." if lost else "",
         neighbourhoods=_neighbourhoods(),
     )
 
@@ -422,6 +421,7 @@ def representation_line(found: Found) -> str:
     ours = [name for name in models if name.startswith("VFG") and name != paper]
     best = max(ours or [paper], key=lambda name: mean(models[name]["nearest"]))
     ahead = mean(models[best]["nearest"]) > mean(models[flow]["nearest"])
+    lost = _behind(models, paper or best, flow)
     shown = {
         name: f"{name} "
         + " / ".join(f"{100 * mean(models[name][what]):.1f} %" for what in ("nearest", "linear"))
@@ -433,4 +433,14 @@ def representation_line(found: Found) -> str:
         flow=shown[flow],
         best=shown[best],
         confirmed="Confirmed" if ahead else "Not confirmed",
+        lost=f" The paper's model is behind the flow by {', '.join(lost)}." if lost else "",
     )
+
+
+def _behind(models: dict[str, Any], name: str, other: str) -> list[str]:
+    """The measures by which one embedding is not ahead of another."""
+    return [
+        title.removesuffix(", %")
+        for what, title in PROBES.items()
+        if mean(models[name][what]) <= mean(models[other][what])
+    ]

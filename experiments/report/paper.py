@@ -125,7 +125,7 @@ def _california_verdict(methods: dict[str, Any]) -> str:
         ours, baseline = california_best(methods, measure)
         ratio = methods[ours][measure]["all"] / methods[baseline][measure]["all"]
         sentences.append(
-            f"In {title} error our best ({ours}) is {100 * abs(1 - ratio):.0f} % "
+            f"In {title} error our best ({ours}) is {100 * abs(1 - ratio):.1f} % "
             f"{'below' if ratio < 1.0 else 'above'} the best baseline ({baseline})."
         )
     return " ".join(sentence.strip() for sentence in sentences)

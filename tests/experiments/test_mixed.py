@@ -201,3 +201,22 @@ def test_lost_tables_are_named_with_the_measure_and_the_best_baseline():
     found = {"held_back": ["a", "b"], "tuning": [], "groups": groups}
     assert mixed.lost(found) == "squared error: a (1.10, gower)"
     assert mixed.lost({**found, "held_back": ["b"]}) == "none"
+
+
+def test_lines_count_the_baselines_of_every_table_and_the_seeds_of_the_best():
+    ours = {"seeds": 3, "mse": 1.0, "seconds": 2.0}
+    groups = {
+        "a mcar25": {
+            "vfg": ours,
+            "gower": {"seeds": 3, "mse": 2.0, "seconds": 1.0},
+            "average": {"seeds": 3, "mse": 4.0, "seconds": 1.0},
+        },
+        "b mcar25": {
+            "vfg": ours,
+            "gcimpute": {"seeds": 1, "mse": 2.0, "seconds": 1.0, "vfg": ours},
+        },
+    }
+    found = {"held_back": ["a", "b"], "tuning": [], "groups": groups}
+    (line,) = mixed.lines(found)
+    assert line[4:] == ["2 / 0 / 0", "2x", "1 to 2, 3 in 1 of 2"]
+    assert "| kept back | mcar25 | 2 | 1 to 2 | 3 | 0.500" in mixed.summary(found)

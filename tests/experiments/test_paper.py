@@ -15,7 +15,7 @@ import pytest
 from experiments import results
 from experiments.baselines import graphical, imputers
 from experiments.report import __main__ as report
-from experiments.report import summary
+from experiments.report import missing, summary
 
 PROJECT = Path(__file__).parents[2]
 CIRCUMSTANCES = {"command", "seconds", "machine", "seeds"}
@@ -220,6 +220,41 @@ def test_the_results_pages_need_no_result_file_in_particular(tmp_path, monkeypat
     (tmp_path / "synthetic.json").write_text(file.read_text())
     assert "| synthetic, MSE |" in report.pages()["results-paper"]
     assert "| the paper's synthetic columns, squared error |" in report.pages()["results"]
+
+
+def test_the_results_name_the_files_of_other_versions():
+    found = {
+        "a": {"machine": {"vfg": "1.0"}},
+        "b": {"machine": {"vfg": "unknown"}},
+        "c": {"machine": {"vfg": "1.0"}, "parts": [{"machine": {"vfg": "0.1"}}]},
+        "d": {},
+    }
+    told = summary.versions(found)
+    assert "of version 1.0 were measured by 0.1: `c`; without a note of their version: `b`." in told
+    assert summary.versions({"a": found["a"]}) == ""
+
+
+def test_differences_of_two_per_cent_are_draws_of_seeds():
+    errors = {"VFG": [0.97, 0.99, 1.03], "kNN": [1.0, 1.0, 1.0]}
+    assert summary._patterns(errors)[4] == "1 / 1 / 1"
+
+
+def test_the_page_on_pooled_intervals_says_how_to_read_quartiles_and_separable_tables():
+    one = {"rows": 100, "mechanism": "mcar", "repetitions": 9, "processor_seconds": 0.1}
+    one |= {
+        "coverage": [0.97] * 5,
+        "estimate": [0, 1.7, 0.5, -0.5, 0],
+        "complete": [0, 1.1, 0, 0, 0],
+    }
+    settings = [
+        {**one, "analysis": "quantile", "method": "linear", "mean_coverage": 0.97},
+        {**one, "analysis": "quantile", "method": "ridge", "mean_coverage": 0.9},
+        {**one, "analysis": "logistic", "method": "linear", "mean_coverage": 0.99},
+    ]
+    told = missing._pooled_remarks(settings)
+    assert "in 0.935 of the cases (median of the lines; 0.900 to 0.970; at least 0.970" in told
+    assert "up to 1.70 for the slope of 1 (1.10 in complete tables)" in told
+    assert missing._pooled_remarks([]) == ""
 
 
 @pytest.mark.parametrize(
