@@ -143,8 +143,8 @@ def intervene(
 
     at the values of the columns X. Columns that X has no effect on are drawn from the model given
     the evidence; effects follow, causes first, each drawn from the model's own
-    $p(v_i \mid pa_i)$. Evidence tells about rows before the intervention, so that it may be about
-    columns that X has no effect on only.
+    $p(v_i \mid pa_i)$. Evidence describes rows before the intervention, so it may only be about
+    columns on which X has no effect.
     """
     variables = _by_name(model)
     dag = model.graph.network if dag is None else dag
@@ -185,8 +185,8 @@ def counterfactual(
     $$v' = F^{-1}(F(v \mid pa) \mid pa')$$
 
     with the conditional distributions F of the model. Missing cells are drawn first, given the
-    whole row. This assumes the DAG, and that a column rises with its own noise; ranks of
-    categories are not defined.
+    whole row. This assumes that the DAG is right and that a column is an increasing function of its
+    noise; ranks of categories are not defined.
 
     Args:
         model: a fitted model.

@@ -174,7 +174,7 @@ def _score_row(score: ColumnScore, top: float) -> tuple[str, ...]:
 
 
 def confidence(model: Model, table: Any, missing: Any) -> Any:
-    """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
+    """How certain a model is of missing cells, `(rows, columns)`, from 0 to 1; NaN elsewhere.
 
     Of categories it is the probability of the most probable one, of numbers and dates how much
     shorter the 90 % interval is than without evidence, as a share. The table has the model's

@@ -60,13 +60,13 @@ def export(
     kept and not used as evidence. Dates and durations are numbers of the column's `unit` since
     1970-01-01, in local time of its time zone. Cells of identifiers are not read and not filled.
 
-    Fills equal those of `transform` with the estimate "mean" up to rounding: 1e-5 deviations.
-    Observed cells are unchanged.
+    Filled values equal those of `transform` with the estimate "mean" up to 1e-5 standard
+    deviations. Observed cells are unchanged.
 
     Args:
         model: a fitted model or imputer.
         path: the file to write, `.onnx` or `.pt2`.
-        level: how often an interval covers the truth.
+        level: the share of intervals that should contain the true value.
         without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures and
             Gaussian processes, which keep rows of the table), "trees", "relations",
             "missingness" (shifts of cells because they are missing), "constraints", "intervals".
