@@ -52,7 +52,9 @@ def test_days_that_could_be_months_stay_text_with_a_warning():
     frame = pd.DataFrame({"when": ["1/2/2020", "3/4/2020"] * 10})
     with pytest.warns(UserWarning, match="'when' looks like dates, but no day above 12"):
         assert Schema.infer(frame)["when"].name == "categorical"
-    with pytest.raises(ValueError, match="no day above 12 tells days from months; convert it"):
+    with pytest.raises(
+        ValueError, match="no day is above 12, so days and months are ambiguous; convert it"
+    ):
         Schema.infer(frame, {"when": "date"})
 
 

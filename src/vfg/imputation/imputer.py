@@ -1,4 +1,4 @@
-"""VFGImputer: fill the missing values of a table, in the manner of scikit-learn."""
+"""VFGImputer: fill the missing values of a table, with the interface of scikit-learn."""
 
 from __future__ import annotations
 

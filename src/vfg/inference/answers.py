@@ -786,8 +786,8 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
     """
     if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
         raise ValueError(
-            f"quantiles from {len(draws)} draws hold from {LEVELS[0]:g} to {LEVELS[1]:g}, and "
-            f"intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
+            f"quantiles from {len(draws)} draws are reliable from {LEVELS[0]:g} to {LEVELS[1]:g}, "
+            f"and intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
             f"{', '.join(f'{level:g}' for level in levels.tolist())}; take more with samples(n)"
         )
     ordered = draws.sort(dim=0).values

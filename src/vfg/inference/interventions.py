@@ -65,8 +65,8 @@ class Causes:
         if dag is None:
             raise ValueError(
                 "do needs dag=: the (cause, effect) pairs of columns, or the result of "
-                "vfg.learn_graph; this model was fitted without one, so that nothing says what an "
-                "intervention changes"
+                "vfg.learn_graph; this model was fitted without one, so the effects of an "
+                "intervention are not known"
             )
         listed = getattr(dag, "edges", dag)
         listed = listed() if callable(listed) and not isinstance(listed, Iterable) else listed
@@ -557,7 +557,7 @@ class _World:
             like = "have it" if self._is_choice(name) else "are as far out"
             return (
                 f"do sets {name!r} to {cells[rare[0]]}, but only {share:.1g} % of the rows {like}; "
-                "the answer rests on few rows"
+                "the answer depends on few rows"
             )
         parents = self.causes.parents[name]
         if not parents or self.effects.intersection(parents):
@@ -570,7 +570,7 @@ class _World:
         return (
             f"do sets {name!r} to {cells[rare[0]]}, but of the rows with the same causes "
             f"({', '.join(parents)}) fewer than {100 * RARE:g} % are as far out, for three in four "
-            "rows; the answer rests on few rows"
+            "rows; the answer depends on few rows"
         )
 
     def _is_choice(self, name: str) -> bool:

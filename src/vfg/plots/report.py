@@ -158,7 +158,7 @@ def _evaluation_section(report: Report) -> str:
         "<h2>Errors on held-out cells</h2>"
         f"<p>{hidden:,} observed cells were held out and imputed. Errors are root "
         "mean squares in standard deviations of a column; beside them the error of filling in the "
-        f"mean. Intervals should cover {result.level:.0%} of the true values.{caution}</p>"
+        f"mean. Intervals should contain {result.level:.0%} of the true values.{caution}</p>"
         + _table(head, [_score_row(score, top) for score in scores], overall)
     )
 
@@ -217,8 +217,8 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
     head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
     return (
-        "<h2>Most doubtful cells</h2><p>Filled cells of which the model knows least: of categories "
-        "the probability of the one that was filled in, of numbers how much shorter their 90 % "
+        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. For categories it "
+        "is the probability of the one that was filled in, for numbers how much shorter the 90 % "
         "interval is than without the rest of the row.</p>"
         + _table((head, "column", "filled with", "confidence"), cells)
     )
@@ -239,8 +239,8 @@ def _distributions(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     note = f' <span class="quiet">{left_out} columns with fewer missing values are left out.</span>'
     return (
         "<h2>Distributions before and after</h2><p>Observed cells and those that were filled in. "
-        "They need not agree: cells are seldom missing by chance alone, and expected values vary "
-        f"less than data do.{note if left_out else ''}</p>"
+        "They need not agree: cells are seldom missing completely at random, and expected values "
+        f"vary less than data do.{note if left_out else ''}</p>"
         + f'<div class="pictures">{"".join(pictures)}</div>'
     )
 

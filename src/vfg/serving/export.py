@@ -157,7 +157,7 @@ def _check_parts(model: TableModel, without: Sequence[str]) -> None:
     reasons = {
         "intervals": _interval_reason(model),
         "missingness": _missingness_reason(model),
-        "constraints": "constraints are met by random draws and by iteration"
+        "constraints": "constraints are satisfied by random draws and iterations"
         if model.constraint_set is not None
         else None,
         "members": "nonlinear members fill leaves of several columns by iteration"
@@ -181,17 +181,17 @@ def _missingness_reason(model: TableModel) -> str | None:
     if model.slopes is None:
         return None
     if model.is_stacked:
-        return "the shift of cells that depend on being missing is read from random draws"
+        return "the shift of cells that depend on being missing is computed from random draws"
     iterated = "the shift of cells that depend on being missing is found by iteration"
     return None if model.selection is None else iterated
 
 
 def _interval_reason(model: TableModel) -> str | None:
     if model.is_stacked:
-        return "intervals of an ensemble are read from random draws"
+        return "intervals of an ensemble are computed from random draws"
     assert model.linear is not None
     if not ExactMeans.suits(model.linear):
-        return "intervals of so wide a linear model are read from random draws"
+        return "intervals of so wide a linear model are computed from random draws"
     return None
 
 

@@ -161,7 +161,9 @@ class Handler(BaseHTTPRequestHandler):
             if path in ("/health", "/metrics"):
                 return 200, *paths[path](self)
             if not self.server.slots.acquire(blocking=False):
-                raise RefusedError(503, "all places are taken; try again in a moment")
+                raise RefusedError(
+                    503, "too many requests are being answered; try again in a moment"
+                )
             try:
                 return 200, *paths[path](self)
             finally:

@@ -1,4 +1,4 @@
-"""LearnedGraph: edges between columns, what is known of their directions, and how sure they are."""
+"""LearnedGraph: edges between columns, what is known of their directions, and their confidences."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def fit(
     if is_short:
         warnings.warn(
             f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
-            "training is short; give more rows, or epochs= to train all the same",
+            "training is short; give more rows, or set epochs= to train longer",
             stacklevel=2,
         )
     data = _scale(first, TrainingTable(cells, seen, given))

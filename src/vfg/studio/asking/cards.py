@@ -533,7 +533,9 @@ def editor(answered: Answered, name: str, revision: int = 0, rows: int = 0) -> M
     siblings = model.variables_of(variable.leaf)
     is_choice = variable.kind == "choice"
     if variable.idle:
-        control = element("p", "This column never varied, so it is no evidence.", class_="note")
+        control = element(
+            "p", "This column was constant in training, so it cannot be evidence.", class_="note"
+        )
     else:
         control = (_categories if is_choice else _control)(answered, name)
     return element(
