@@ -195,7 +195,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             of columns.
         neighbours: number of row mixtures; None chooses it. They keep rows of the table in the
             model and its files; set 0 if the rows are confidential, which leaves out Gaussian
-            processes, too.
+            processes, too, and write the model by `vfg.save`, since a pickled imputer contains rows
+            in any case.
         trees: largest number of trees that predict a column, in a second stage; None chooses it.
             Trees keep single values of the table; 0 fits none. For tables of only numbers, none are
             fitted at effort "fast".

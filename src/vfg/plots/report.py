@@ -215,7 +215,7 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     for k, c in (divmod(int(place), len(labels)) for place in order[:count]):
         texts = escape(str(labels[c])), escape(_cell(filled[c].values[rows[k]]))
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
-    head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
+    head = "row" if len(gaps) == report.rows else "row (of those drawn)"
     return (
         "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. For categories it "
         "is the probability of the one that was filled in, for numbers how much shorter the 90 % "

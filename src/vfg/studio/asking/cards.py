@@ -515,7 +515,7 @@ def _evidence_item(
     select = {"type": "button", "data_select": name if is_column else None}
     remove = {"type": "button", "class_": "quiet", "data_remove": name}
     bar = element("i", style=f"width:{100 * share:.1f}%")
-    hint = f"answers moved by {moved:.3g} deviations on average"
+    hint = f"answers moved by {moved:.3g} standard deviations on average"
     return element(
         "li",
         element("button", element("strong", name), f" = {value}", **select),
