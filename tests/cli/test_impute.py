@@ -172,7 +172,7 @@ def test_models_without_a_table_cannot_fill(here, commands, store):
 @pytest.mark.parametrize("command", ["impute", "evaluate"])
 def test_a_known_model_is_asked_for_a_device_that_is_there(command, here, commands, store):
     words = commands.fail(command, store.gaps, "-m", store.model, "--device", "tpu9", code=2)
-    assert "the device 'tpu9' is not there" in words
+    assert "the device 'tpu9' is not available" in words
 
 
 def test_nan_counts_as_a_gap():
