@@ -242,7 +242,7 @@ class FitOptions:
     neighbours: int | None = option(
         None,
         FITTING,
-        f"Number of mixtures with a component at every row; {BY_SIZE}. They store rows of the "
+        f"Number of row mixtures, with a component at every row; {BY_SIZE}. They store rows of the "
         "table in the model; 0 stores none.",
         min=0,
     )
