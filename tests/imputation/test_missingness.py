@@ -396,12 +396,12 @@ def test_the_sentence_tells_where_nothing_could_be_seen():
     alone = np.where(table[:, :1] > 0.5, np.nan, generator.normal(size=(800, 1)))
     unrelated = np.column_stack([alone, generator.normal(size=(800, 2))])
     said = VFGImputer(bend=False).fit(unrelated).describe_missingness()
-    assert said.startswith("whether cells are missing because of their value cannot be seen")
+    assert said.startswith("whether cells are missing because of their value cannot be detected")
     table[generator.random(table.shape) < 0.2] = np.nan
     said = VFGImputer(bend=False).fit(table).describe_missingness()
     assert said == "there is no evidence that cells are missing because of their value"
     said = VFGImputer(bend=False).fit(np.hstack([table, alone])).describe_missingness()
-    assert "in 1 of 6 columns it could not be seen" in said
+    assert "in 1 of 6 columns it could not be detected" in said
 
 
 def test_the_sentence_tells_that_categories_are_taken_as_missing_at_random():

@@ -598,7 +598,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
             >>> sentence = VFGImputer(bend=False).fit(table).describe_missingness()
             >>> sentence.partition(",")[0]
-            'whether cells are missing because of their value cannot be seen in this table'
+            'whether cells are missing because of their value cannot be detected in this table'
         """
         check_is_fitted(self)
         return self.model_.describe_missingness()
