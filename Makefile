@@ -37,13 +37,13 @@ test-all: test $(EVERYTHING) ## the same, then the slow tests and the documentat
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m slow || test $$? -eq 5
 	$(MAKE) docs
 
-format: $(INSTALLED) ## format the code and mend what the linter can
+format: $(INSTALLED) ## format the code and apply the fixes of the linter
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
 BENCHMARKS := imputation density likelihood speed bigtable gaussian_fit layerwise universality
 
-bench: $(INSTALLED) ## run every benchmark at small sizes; without --quick they take hours
+bench: $(INSTALLED) ## run the main benchmarks at small sizes; without --quick they take hours
 	@for name in $(BENCHMARKS); do \
 		echo "experiments.benchmarks.$$name"; \
 		$(BIN)/python -m experiments.benchmarks.$$name --quick || exit 1; \

@@ -1,11 +1,11 @@
-"""Fill a table with gaps, then learn a graph and ask it for what is missing: `make demo`.
+"""Fill a table, then train a model on a graph and fill missing sections with it: `make demo`.
 
-First the wines that come with scikit-learn: 13 measurements of 178 wines, 30 % of them blanked,
-filled by `VFGImputer` and two imputers of scikit-learn.
+The first table has 13 measurements of 178 wines, which come with scikit-learn. 30 % of the cells
+are removed, and filled by `VFGImputer` and two imputers of scikit-learn.
 
-Then a known graph, for the paper's synthetic data: two hidden numbers z1 and z2 show in eight
-columns, in four sections. The model sees 1000 complete rows. Of 300 other rows it is given z1 and
-z2 only, and fills in 2 sin z1 and z2 squared, with intervals.
+The second table is the paper's synthetic data: eight columns in four sections, which are functions
+of two numbers z1 and z2. The model is trained on 1000 complete rows. In 300 other rows only z1 and
+z2 are given, and it fills in 2 sin z1 and z2 squared, with intervals.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ MISSING = ("2 sin z1", "z2²")
 
 
 def fill_a_table() -> None:
-    """Blank cells of a real table, fill them, and compare with what they were."""
+    """Remove cells of a table, fill them, and compare with the true values."""
     wines = load_wine(as_frame=True).data
     truth = (wines - wines.mean()) / wines.std()  # neighbours need columns of one scale
     hidden = mcar(truth.shape, rate=0.3, seed=0)
@@ -77,7 +77,7 @@ def compare(model: vfg.VFG, table: torch.Tensor, gaps: torch.Tensor) -> Table:
 
 
 def draw(answer: vfg.Answer, table: torch.Tensor) -> None:
-    """What was filled, with 90 % intervals, over the truth."""
+    """Filled values with 90 % intervals, and the true values."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -101,7 +101,7 @@ def draw(answer: vfg.Answer, table: torch.Tensor) -> None:
 
 
 def main() -> None:
-    """Fill a table; then learn a graph, hide, fill, compare, draw."""
+    """Fill a table; then train a model on a graph, hide sections, fill, compare and draw."""
     fill_a_table()
     table = synthetic(1300, seed=0)
     model = learned(table[:TRAIN])

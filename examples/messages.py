@@ -1,8 +1,8 @@
 """Messages fill a missing section: `python examples/messages.py`.
 
 A tree over four sections whose edges are random invertible networks. Every row is generated from
-one point of the root, so the model is consistent; then the section `c` is removed. Forward messages
-from the other sections meet at the root, backward messages return to `c`; nothing was learned.
+one point of the root, so the messages agree; then the section `c` is removed. Forward messages
+from the other sections go to the root, backward messages to `c`; the model was not trained.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Measured cells as lines of files, so that a run that was stopped goes on where it was."""
+"""Measured cells as lines of files, so that an interrupted run resumes."""
 
 from __future__ import annotations
 

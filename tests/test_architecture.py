@@ -1,4 +1,4 @@
-"""The rooms of the package: docs/architecture.md has their order, and every import keeps to it."""
+"""The folders of the package: every import follows their order in docs/architecture.md."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ PACKAGE = Path(vfg.__file__).parent
 PAGE = PACKAGE.parents[1] / "docs" / "architecture.md"
 
 
-def rooms():
-    """The rooms in the order in which they may build on each other."""
+def folders_in_order():
+    """The folders, and single files, in the order in which they may import from each other."""
     block = re.search(r"```\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [line.split()[0] for line in block.group(1).splitlines()]
 
@@ -50,10 +50,10 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAG
 TOP = [PACKAGE / f"{name}.py" for name in ("model", "inputs", "sklearn", "dask", "spark")]
 
 
-def test_the_page_lists_every_room_once():
+def test_the_page_lists_every_folder_once():
     folders = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
     files = [path.stem for path in TOP]
-    assert sorted(rooms()) == sorted([*folders, *files])
+    assert sorted(folders_in_order()) == sorted([*folders, *files])
 
 
 def test_the_page_is_short_and_names_every_module():
@@ -71,15 +71,15 @@ def test_the_page_is_short_and_names_every_module():
 
 
 @pytest.mark.parametrize("path", [*MODULES, *TOP], ids=name_of)
-def test_rooms_import_only_from_rooms_above_them(path):
-    order = rooms()
+def test_folders_import_only_from_folders_above_them(path):
+    order = folders_in_order()
     own = name_of(path).split(".")[1]
     allowed = order[: order.index(own) + 1]
     found = [(f"{name}." if name == "vfg" else name) for name in own_imports(path)]
     wrong = [name for name in found if name.split(".")[1] in order[len(allowed) :]]
     assert not wrong
     public = [name for name in found if name.split(".")[1] not in [*order, "__version__"]]
-    # The names of `vfg` itself are those of all rooms: for front ends alone.
+    # The names of `vfg` itself are those of all folders: only for front ends.
     assert own in ("plots", "studio", "cli") or not public
 
 

@@ -1,4 +1,4 @@
-"""Set the version of the next release wherever it stands: tools/bump.py VERSION DATE [ADDRESS]."""
+"""Set the version of the next release in all files: tools/bump.py VERSION DATE [ADDRESS]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learned graph is worth: likelihood and imputation of linear models over it.
+"""Likelihood and imputation errors of linear models over learned graphs and other graphs.
 
     python -m experiments.benchmarks.graph_models [--seeds 2]
 

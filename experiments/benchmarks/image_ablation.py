@@ -1,4 +1,4 @@
-"""What each part of the encoding edge brings on static MNIST, by short runs of equal steps.
+"""Effects of the parts of the encoding edge on static MNIST, in short runs of equal steps.
 
 Every variant changes one thing of the model that `experiments.paper.likelihood` calls "VFG,
 encoding edge". Bounds and likelihoods are of validation rows, so that choices by this table leave

@@ -1,4 +1,4 @@
-"""How a longer run of the encoding edge should end, on static MNIST.
+"""Ways to finish a longer run of the encoding edge on static MNIST.
 
 A run trains on the bound and then goes on in short stages: with less dropout and no hidden inputs
 (quiet), or on the importance-weighted bound of several draws (`samples` of `vfg.fit`). Bounds and

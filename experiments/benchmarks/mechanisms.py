@@ -1,4 +1,4 @@
-"""In how many simulated tables a mechanism is found that is there, and one that is not.
+"""In how many simulated tables a mechanism is found, if there is one and if there is none.
 
     python -m experiments.benchmarks.mechanisms --seeds 4 --jobs 2
 

@@ -1,4 +1,4 @@
-"""Whether pooled intervals of regression coefficients hold what they state.
+"""Coverage of pooled intervals of regression coefficients.
 
     python -m experiments.benchmarks.multiple_imputation --preset fast --jobs 16
     python -m experiments.benchmarks.multiple_imputation --preset default --jobs 16

@@ -1,4 +1,4 @@
-"""How the models of images are trained, all alike: VFGs by `vfg.fit`, others by its loop."""
+"""Training of the models of images, all in the same way: VFGs by `vfg.fit`, others by its loop."""
 
 from __future__ import annotations
 

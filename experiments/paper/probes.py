@@ -1,4 +1,4 @@
-"""How much embeddings tell about labels."""
+"""How well labels are predicted from embeddings."""
 
 from __future__ import annotations
 

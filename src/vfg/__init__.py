@@ -51,17 +51,17 @@ _NAMES = {
     "structure": ("LearnedGraph", "learn_graph"),
     "training": ("FitSettings", "History", "Masking", "fit", "paper_settings"),
 }
-"""Which module has which public names. They are imported when they are first used, since torch
-takes seconds, and the command line answers without it where it can."""
+"""Which module has which public names. They are imported when they are first used, since importing
+torch takes seconds, and some commands do not need it."""
 
-_ROOMS = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
+_MODULES = tuple(dict.fromkeys(module.partition(".")[0] for module in _NAMES))
 _find = lazy_names(__name__, _NAMES, globals())
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name in _ROOMS:
+    if name in _MODULES:
         return import_module(f"vfg.{name}")
     return _find(name)
 

@@ -1,4 +1,4 @@
-"""Estimators in the manner of scikit-learn."""
+"""Estimators that follow the conventions of scikit-learn."""
 
 from vfg.imputation.imputer import VFGImputer
 

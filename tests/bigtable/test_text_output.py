@@ -346,7 +346,8 @@ def test_a_cell_that_makes_a_column_text_is_named(tmp_path, monkeypatch, cell, r
     source = open_table(tmp_path / "t.csv", dialect=Dialect(decimal="."))
     assert source.schema.field("a").type == pa.string()
     assert source.doubts == [
-        f"the column 'a' is text, not numbers, because of {cell!r} in row {row}; mend the cell, or "
+        f"the column 'a' is text, not numbers, because of {cell!r} in row {row}; correct the "
+        "cell, or "
         "name it in --missing"
     ]
     mended = open_table(tmp_path / "t.csv", dialect=Dialect(decimal=".", missing=(cell,)))

@@ -132,7 +132,7 @@ def test_a_given_model_is_not_fitted_again(store, commands):
         "height", "visits", "shirt", "member", "since", "all",
     ]  # fmt: skip
     assert lines[-4].split()[0] == "vfg"
-    assert lines[-1].endswith("answer with the nearest category")
+    assert lines[-1].endswith("take the nearest category")
 
 
 @pytest.mark.parametrize("share", ["0", "1", "-3"])
@@ -166,7 +166,7 @@ def test_patterns_and_seeds_are_averaged_and_drawn(numbers, here, commands):
     words = commands.succeed("evaluate", "t.csv", *options, *more)
     assert Path("cost.png").stat().st_size > 5000
     shown, told = words.splitlines()[:-2], words.splitlines()[-1]
-    assert told.endswith("error less that of vfg, ± its standard error")
+    assert told.endswith("error minus that of vfg, ± the standard error")
     lines = [line.split() for line in shown[-7:]]
     assert lines[0][:6] == ["method", "pattern", "error", "absolute", "right", "seconds"]
     names = [(method, pattern) for method, pattern, *_ in lines[1:]]

@@ -94,7 +94,7 @@ def test_columns_that_no_section_names_are_sections_of_their_own():
         (["--kind", "height"], "--kind takes COLUMN=KIND", 2),
         (["--kind", "weight=integer"], "--kind names 'weight'", 2),
         (["--bounds", "height=3"], "--bounds takes COLUMN=LOW:HIGH", 2),
-        (["--device", "tpu9"], "the device 'tpu9' is not there", 2),
+        (["--device", "tpu9"], "the device 'tpu9' is not available", 2),
         (["--budget", "0"], "budget must be a positive number", 2),
         (["--effort", "most"], "effort must be one of", 2),
         (["--bounds", "height=3:1"], "bounds must be in order", 2),

@@ -172,7 +172,7 @@ def test_models_without_a_table_cannot_fill(here, commands, store):
 @pytest.mark.parametrize("command", ["impute", "evaluate"])
 def test_a_known_model_is_asked_for_a_device_that_is_there(command, here, commands, store):
     words = commands.fail(command, store.gaps, "-m", store.model, "--device", "tpu9", code=2)
-    assert "the device 'tpu9' is not there" in words
+    assert "the device 'tpu9' is not available" in words
 
 
 def test_nan_counts_as_a_gap():
@@ -195,7 +195,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(store, here, commands):
     for column in COLUMNS[1:]:
         assert f"<td>{column}</td>" in page
     assert '<tr><td>seed</td><td class="text">0</td></tr>' in page
-    assert "a second model was fitted with them held out" in page
+    assert "a second model was fitted without them" in page
     commands.succeed("impute", store.gaps, *options)
     assert (here / "r.html").read_text() == page
 
@@ -222,7 +222,7 @@ def test_reported_scores_are_of_cells_that_were_not_learned(monkeypatch, bend, b
     assert sum(score.hidden for score in found.columns) == hidden.sum()
     assert found.rmse < 0.8 * found.baseline
     assert settings.budget == budget
-    assert "second model was fitted with them held out, to 60 rows" in words
+    assert "second model was fitted without them, to 60 rows" in words
 
 
 def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
@@ -231,7 +231,7 @@ def test_a_model_from_a_file_is_asked_itself_and_said_to_be(store):
     subject = ReportSubject(None, model, Path("m.vfg"), FitOptions(), 0.0, Filling())
     found, words = evaluate_held_out(subject, table)
     assert sum(score.hidden for score in found.columns) > 0
-    assert words.startswith("The model came from a file. If it was fitted to these very cells")
+    assert words.startswith("The model was read from a file. If it was fitted to these cells")
 
 
 def test_a_table_with_nothing_to_hide_has_no_scores():

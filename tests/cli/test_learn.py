@@ -119,7 +119,7 @@ def test_a_fit_that_learns_keeps_to_what_is_known(trial, here, commands):
 
 def test_knowledge_without_a_search_is_refused(trial, here, commands):
     said = commands.fail("fit", trial, "-o", "m.vfg", "--tier", "age", code=2)
-    assert "--tier says what --learn-graph may find" in said
+    assert "--tier restricts --learn-graph" in said
 
 
 @pytest.mark.filterwarnings("default:the table does not tell")

@@ -281,8 +281,7 @@ def test_the_old_order_still_works_with_a_warning(store, commands, command):
     assert (old.exit_code, new.exit_code, new.stderr) == (0, 0, "")
     assert old.stdout == new.stdout
     assert old.stderr == (
-        "vfg: warning: the table comes first and the model after -m now: "
-        f"vfg {command} TABLE -m MODEL\n"
+        f"vfg: warning: a model before the table is deprecated; use: vfg {command} TABLE -m MODEL\n"
     )
 
 

@@ -207,8 +207,8 @@ def test_a_job_with_a_budget_resumes_with_the_model_that_it_fitted(
     found = commands.invoke(*words)
     assert found.exit_code == 0, found.output
     assert "60 rows were done before" in found.stdout
-    assert "going on with the model" in found.stderr
+    assert "continuing with the model" in found.stderr
     assert not (here / ".f.csv.pieces").exists()
     # Another option is another model.
     other = commands.invoke(*words, "--seed", "1")
-    assert "going on with the model" not in other.stderr
+    assert "continuing with the model" not in other.stderr

@@ -381,7 +381,7 @@ def test_two_columns_do_not_show_which_of_them_hides_cells(seed):
         missing[:, 0] = chance < expit(1.5 * table[:, driver] - 1.0)
         found = find(table, missing)
         assert found.slopes is None
-        assert "does not tell apart" in describe_mechanism(found.slopes, found.to_dict())
+        assert "does not distinguish" in describe_mechanism(found.slopes, found.to_dict())
 
 
 def test_the_sentence_tells_both_signs():
@@ -396,12 +396,12 @@ def test_the_sentence_tells_where_nothing_could_be_seen():
     alone = np.where(table[:, :1] > 0.5, np.nan, generator.normal(size=(800, 1)))
     unrelated = np.column_stack([alone, generator.normal(size=(800, 2))])
     said = VFGImputer(bend=False).fit(unrelated).describe_missingness()
-    assert said.startswith("whether cells are missing because of their value cannot be seen")
+    assert said.startswith("whether cells are missing because of their value cannot be detected")
     table[generator.random(table.shape) < 0.2] = np.nan
     said = VFGImputer(bend=False).fit(table).describe_missingness()
-    assert said == "nothing shows that cells are missing because of their value"
+    assert said == "there is no evidence that cells are missing because of their value"
     said = VFGImputer(bend=False).fit(np.hstack([table, alone])).describe_missingness()
-    assert "in 1 of 6 columns it could not be seen" in said
+    assert "in 1 of 6 columns it could not be detected" in said
 
 
 def test_the_sentence_tells_that_categories_are_taken_as_missing_at_random():

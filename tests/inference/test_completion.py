@@ -1,4 +1,4 @@
-"""Sections observed in part: more evidence makes answers better, and spreads stay honest."""
+"""Sections observed in part: more evidence makes answers better, with the right spread."""
 
 import numpy as np
 import pandas as pd

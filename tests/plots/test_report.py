@@ -70,7 +70,7 @@ def test_the_most_doubtful_cells_come_first():
     table = filled.mask(generator.random((200, 4)) < 0.1)
     model = VFGImputer(bend=False).fit(table).model_
     text = page(report(table=table, filled=filled, model=model, rows=200, evaluation=None))
-    listed = text.partition("Most doubtful cells")[2].partition("</table>")[0]
+    listed = text.partition("Most uncertain cells")[2].partition("</table>")[0]
     rows = re.findall(r"<tr><td>(\d+)</td><td>(\w+)</td><td>([^<]*)</td><td>(\d+)%", listed)
     assert len(rows) == 15
     shares = [int(share) for *_, share in rows]

@@ -230,7 +230,7 @@ def test_parts_that_cannot_be_exported_are_refused_with_the_reason(ensemble, tmp
         vfg.export(vfg.VFG(vfg.Graph.star({"a": 1, "b": 1})), tmp_path / "model.onnx")
     table = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
     bounded = VFGImputer(bend=False, constraints=["0 <= a <= 1"]).fit(table)
-    with pytest.raises(ValueError, match="constraints are met by random draws"):
+    with pytest.raises(ValueError, match="constraints are satisfied by random draws"):
         vfg.export(bounded, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -236,7 +236,7 @@ def test_nodes_tell_width_flow_and_consistency(deep):
     assert "3 children by gaussian" not in leaf
     assert "3 children by gaussian" in root
     assert "coupling blocks 2 hidden 8" in leaf
-    assert "off by" in leaf
+    assert "mean distance" in leaf
     text = graph_svg(opened.ask({}), 1000.0)
     assert 'class="node latent aggregation"' in text
     assert "2 columns" in text

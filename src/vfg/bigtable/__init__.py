@@ -1,4 +1,4 @@
-"""Tables larger than memory: read in pieces, filled shard by shard, written whole."""
+"""Tables larger than memory: read in pieces, filled shard by shard, written to files."""
 
 from __future__ import annotations
 

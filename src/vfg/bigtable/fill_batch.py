@@ -97,10 +97,10 @@ def filled_batch(
     """Fill the missing values of a part of a table.
 
     Rows do not influence each other. The result of a row depends only on its cells, its position in
-    the whole table, the model and the settings, so it has the same bits however a table is divided
-    (on one kind of machine, with one number of threads). Observed cells, columns that the model
-    does not know, order and types stay as they are. Columns without any observed cell in fitting
-    keep their missing values.
+    the whole table, the model and the settings, so it is the same bit for bit however a table is
+    divided (on one kind of machine, with one number of threads). Observed cells, columns that the
+    model does not know, order and types stay as they are. Columns without any observed cell in
+    fitting keep their missing values.
 
     Args:
         model: a fitted one: `VFGImputer.model_`, or what `vfg.load` returns.

@@ -166,18 +166,18 @@ def fit(
     r"""Fit an imputer to a table of any size, in memory that does not grow with it.
 
     A table of at most `rows` rows is read as a whole, and the result is that of `VFGImputer.fit`.
-    From a larger table that many rows are drawn at random in one pass, each with the same
-    probability; rows without any observed cell are left out. `VFGImputer.fit` would use no more
-    rows either. The ranges of filled numbers and dates, and the categories of text (in columns with
-    at most 10,000), come from all rows. Means, standard deviations and code points come from the
-    drawn rows only, so categories that no drawn row has are known but never filled in.
+    From a larger table, `rows` rows are drawn at random in one pass, each with the same
+    probability; rows without any observed cell are left out. `VFGImputer.fit` uses at most as many
+    rows. The ranges of filled numbers and dates, and the categories of text (in columns with at
+    most 10,000), come from all rows. Means, standard deviations and code points come from the drawn
+    rows only, so categories that no drawn row has are known but never filled in.
 
     Processes that torchrun or `vfg.bigtable.engines.ray.Ray.together` started share the work of
     `every_row`; all else happens in each of them, with the same result.
 
     Args:
         source: a table, or what `open_table` takes.
-        imputer: the settings; it stays unfitted. None (default) for the defaults.
+        imputer: the settings; it is not fitted itself. None (default) for the defaults.
         columns: names of the columns to fit; None (default) for all columns but a stored pandas
             index.
         rows: largest number of rows to keep (default 200,000); fewer are kept of tables with very

@@ -1,4 +1,4 @@
-"""A folder that a job writes a table to, piece after piece, and from which it can go on."""
+"""A folder to which a job writes a table in pieces, and from which it can resume."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ def check_contents(folder: Path | RemotePath) -> None:
     strange = sorted(path.name for path in folder.iterdir() if not path.name.startswith(ours))
     if strange:
         raise ValueError(
-            f"the folder {folder} is not empty ({strange[0]}) and has no {MANIFEST} of a job to go "
-            "on with; name another folder"
+            f"the folder {folder} is not empty ({strange[0]}) and has no {MANIFEST} of a job to "
+            "continue; name another folder"
         )
 
 

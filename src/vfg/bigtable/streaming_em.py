@@ -1,4 +1,4 @@
-"""The linear model of all rows of a table, by one process or by many, with the same bits.
+"""The linear model of all rows of a table, by one process or many, equal bit for bit.
 
 Every iteration of EM passes over the table once. Pieces of a fixed size are summed up one by one,
 by the processes in rotation, and the sums are added in the order of the pieces. So the number

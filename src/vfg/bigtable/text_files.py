@@ -298,7 +298,7 @@ class CsvFile(TableFile):
                     raise ValueError(self._too_long()) from error
                 if "UTF8" in str(error):
                     raise ValueError(
-                        f"{self.name} is not text in UTF-8; convert it, say with "
+                        f"{self.name} is not text in UTF-8; convert it, for example with "
                         "iconv -f LATIN1 -t UTF-8"
                     ) from error
                 raise
@@ -306,7 +306,7 @@ class CsvFile(TableFile):
     def _too_long(self) -> str:
         return (
             f"{self.name} has a line of more than {LONGEST_LINE >> 20} MiB, or a quotation mark "
-            "that is never closed; mend it, or use Parquet"
+            "that is never closed; correct it, or use Parquet"
         )
 
 
@@ -398,7 +398,7 @@ SENTINELS = tuple(sign * int("9" * digits) for digits in range(2, 7) for sign in
 
 NAME_IT = "if that marks missing values, name it in --missing"
 AMBIGUOUS = (
-    "looks like dates, but no day above 12 tells days from months; say which comes first by "
+    "looks like dates, but no day is above 12, so days and months are ambiguous; use "
     "--day-first or --month-first"
 )
 
@@ -497,8 +497,8 @@ class Inference:
             subject = several if len(names) > 1 else f"the text column {listed} looks"
             result.append(f"{subject} like numbers with {mark!r}; {NAME_IT}")
         result += [
-            f"the column {name!r} is text, not numbers, because of {cell!r} in row {row}; mend the "
-            "cell, or name it in --missing"
+            f"the column {name!r} is text, not numbers, because of {cell!r} in row {row}; correct "
+            "the cell, or name it in --missing"
             for name, (cell, row) in odd.items()
         ]
         unclear = [name for name, possible in self._possible.items() if len(possible) > 1]

@@ -31,7 +31,7 @@ app = typer.Typer(
     epilog=(
         "Start with: vfg impute table.csv -o filled.csv. "
         "Exit codes: 0 success, 1 failure, 2 usage error, 3 a defect in vfg, 130 interrupted, "
-        "141 the reader of the output is gone, 143 terminated."
+        "141 output pipe closed, 143 terminated."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -242,7 +242,7 @@ class FitOptions:
     neighbours: int | None = option(
         None,
         FITTING,
-        f"Number of mixtures with a component at every row; {BY_SIZE}. They store rows of the "
+        f"Number of row mixtures, with a component at every row; {BY_SIZE}. They store rows of the "
         "table in the model; 0 stores none.",
         min=0,
     )
@@ -345,7 +345,7 @@ def check_device(name: str | None) -> str | None:
     except (RuntimeError, AssertionError) as error:
         result = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
         raise typer.BadParameter(
-            f"the device {name!r} is not there; choose one of {', '.join(result)}"
+            f"the device {name!r} is not available; choose one of {', '.join(result)}"
         ) from error
     return name
 
@@ -432,7 +432,7 @@ def fit_settings(
     """The settings of a fit, with the DAG that `--learn-graph` asks for."""
     if work.given is not None and not work.learn_graph:
         raise typer.BadParameter(
-            f"{work.given} says what --learn-graph may find; add --learn-graph, or leave it out"
+            f"{work.given} restricts --learn-graph; add --learn-graph, or leave it out"
         )
     settings = options.settings(columns)
     if not work.learn_graph:

@@ -69,13 +69,13 @@ def choose_model(file: Path | None, model: Path | None) -> Path:
 
 
 def split_model(command: str, tables: Sequence[str], model: Path | None) -> tuple[Path, list[str]]:
-    """The model and the tables of a command; before 0.2 the model was the first argument."""
+    """The model and the tables of a command; an older order has the model first."""
     if model is not None:
         return model, list(tables)
     if len(tables) < 2:
         raise typer.BadParameter("no model is named; add -m MODEL, a file that vfg fit wrote")
     print_line(
-        f"warning: the table comes first and the model after -m now: vfg {command} TABLE -m MODEL"
+        f"warning: a model before the table is deprecated; use: vfg {command} TABLE -m MODEL"
     )
     return Path(tables[0]), list(tables[1:])
 

@@ -169,7 +169,7 @@ Arrows = Annotated[
         rich_help_panel=GRAPH,
         callback=check_arrows,
         metavar="DIRECTION",
-        help="Where the edges of the graph file lead: child-parent (to latent nodes) or "
+        help="Direction of the edges of the graph file: child-parent (to latent nodes) or "
         "cause-effect (a Bayesian network over the columns).",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Progress on standard error: how far, how fast, how long it will still take."""
+"""Progress on standard error: the share that is done, the rate and the time left."""
 
 from __future__ import annotations
 

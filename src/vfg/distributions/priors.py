@@ -454,8 +454,8 @@ class VampPrior(PriorSpec):
 
     The pseudo-inputs $u_k$ are rows that are learned; training starts them at rows of the table.
     q is the Normal around the messages, so it has no coupling layers (`Sampled(blocks=0)`), and no
-    leaf is categorical. In a graph with several layers the nodes between leaves and root are at
-    the centres of their q.
+    leaf is categorical. In a graph with several layers, states of the nodes between leaves and root
+    are the centres of their q.
 
     Args:
         components: K, how many pseudo-inputs.

@@ -99,7 +99,7 @@ class Bottleneck(FlowSpec):
         channels: width of the convolutions, per square of 2 x 2 pixels (default 64).
         residual: number of gated residual layers at each of two scales (default 2).
         dropout: rate at which their inputs are dropped in training mode (default 0). Raise it if
-            the held-out bound falls behind that of the training rows.
+            the bound of held-out rows is much lower than that of the training rows.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of its range.

@@ -54,10 +54,10 @@ class Network:
         hidden: width of the layers between.
         layers: number of fully connected layers, the last one included.
         activation: `"relu"`, `"silu"`, `"gelu"` or `"tanh"`.
-        dropout: rate at which hidden units are dropped in training mode. The masks are drawn
-            afresh on every call, so in training mode with dropout the inverse of a coupling undoes
-            its forward map only on average. `vfg.fit` draws them from a generator of its own,
-            other code from torch's global one.
+        dropout: rate at which hidden units are dropped in training mode. The masks are drawn anew
+            on every call, so in training mode with dropout the inverse of a coupling undoes its
+            forward map only on average. `vfg.fit` draws them from a generator of its own, other
+            code from torch's global one.
         gain: factor of the weights of hidden layers, which start uniform in ±1/√inputs; 2.45 keeps
             the size of activations through ReLU.
         shared: with 0 every edge has a network of its own; else one network serves all edges, which

@@ -91,9 +91,9 @@ class ImageNetwork(Rounding):
     """Gated residual convolutions of an image at two scales, a network per edge.
 
     The image has some numbers per place, which vary fastest. Half of the layers at its own scale
-    come before, half after those at half of it, which have twice the channels and see far. The last
-    layer starts at zero, as that of every conditioner. In float32, convolutions on a GPU are
-    rounded as `torch.backends.cudnn.allow_tf32` says.
+    come before, half after those at half of it, which have twice the channels and a larger
+    receptive field. The last layer starts at zero, as that of every conditioner. In float32,
+    convolutions on a GPU are rounded as `torch.backends.cudnn.allow_tf32` says.
 
     Args:
         edges: number of networks in the stack.

@@ -66,8 +66,8 @@ class GaussianAnswer(GraphAnswer):
 
     Discrete leaves answer as in `vfg.VFG`: the mean is the probability of 1 (Bernoulli) or the most
     probable code (categorical), the deviation $\sqrt{p(1-p)}$ or NaN. These are given the evidence
-    alone. Draws go on from column to column: real ones first, then discrete ones in the order of
-    the table, each given all before it, and latent nodes given the whole row. So where several
+    alone. Draws are made column by column: real ones first, then discrete ones in the order of the
+    table, each given all before it, and latent nodes given the whole row. Therefore, if several
     columns are missing, the shares of drawn categories are not exactly `probabilities`.
 
     Example:

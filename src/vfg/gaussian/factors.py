@@ -1,4 +1,4 @@
-"""Factor models: what every linear-Gaussian graph comes down to, for any mask."""
+"""Factor models, to which every linear-Gaussian graph reduces, for any mask."""
 
 from __future__ import annotations
 

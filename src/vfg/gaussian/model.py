@@ -71,10 +71,10 @@ class GaussianVFG(nn.Module):
 
     log p of a row is **defined** by the chain rule: the density of its real cells, times the
     probability of each discrete cell, in the order of the table, given the real cells and the
-    discrete ones before it. So it is normalised over the values of the observed cells, for any
-    mask. But another order of discrete columns gives other numbers. Summing out the earlier one of
-    two discrete cells, or integrating out a real cell beside a discrete one, does not give exactly
-    the log p of the smaller table. Draws follow the chain given the evidence.
+    discrete ones before it. It is therefore normalised over the values of the observed cells, for
+    any mask. However, it depends on the order of the discrete columns. Summing out the earlier one
+    of two discrete cells, or integrating out a real cell beside a discrete one, does not give
+    exactly the log p of the smaller table. Draws follow the chain given the evidence.
 
     Args:
         graph: the nodes and edges, or a learned graph; identity edges are not learned.
@@ -197,8 +197,8 @@ class GaussianVFG(nn.Module):
         """Fit the model to further rows and to all that were given before.
 
         Rows are not kept but summed by mask. These sums are sufficient: the model is the one that
-        `fit` finds for all rows at once. Only if more than 50,000 rows have rare masks, some of
-        these are left out. Model files keep the sums. Another `fit` discards them.
+        `fit` finds for all rows at once. There is one exception: if more than 50,000 rows have rare
+        masks, some of them are left out. Model files keep the sums. Another `fit` discards them.
 
         Args:
             table: further rows; the arguments are those of `fit`.
@@ -509,7 +509,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen model, fitted to all observed cells, and everything that was tried."""
+    """The chosen model, fitted to all observed cells, and all candidates."""
 
     model: GaussianVFG
     candidates: tuple[Candidate, ...]
@@ -532,7 +532,7 @@ def select(
     seed: int = 0,
     settings: GaussianSettings | None = None,
 ) -> Selection:
-    """Fit every graph with every number of components, and keep what predicts held-out cells best.
+    """Fit every graph with every number of components; keep the best model of held-out cells.
 
     Args:
         table: the data; NaN is unobserved.

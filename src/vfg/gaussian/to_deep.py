@@ -98,7 +98,7 @@ def _check(linear: GaussianVFG) -> None:
         widths = graph.node(edge.child).width, graph.node(edge.parent).width
         if linear.inner_noise:
             raise ValueError(
-                f"edge {edge.name!r} has noise of its own, which a deep edge has not; fit "
+                f"edge {edge.name!r} has noise of its own, which deep edges lack; fit "
                 "GaussianVFG(graph, inner_noise=False)"
             )
         if widths[0] != widths[1]:

@@ -276,8 +276,8 @@ class Graph:
 
         Args:
             sections: Widths by name, (name, width) pairs, or nodes.
-            width: Width of the root; None takes the number of columns, but 8 to 16, and never less
-                than the widest section's.
+            width: Width of the root; None takes the number of columns, but at least 8 and at most
+                16, and never less than the width of the widest section.
             root: Name of the root.
 
         Example:
@@ -298,8 +298,8 @@ class Graph:
         Args:
             sections: Widths by name, (name, width) pairs, or nodes.
             arity: How many neighbours join; a node left alone moves up to the next layer.
-            width: Width of the latent nodes; None takes the number of columns, but 8 to 16, and
-                never less than the widest section's.
+            width: Width of the latent nodes; None takes the number of columns, but at least 8 and
+                at most 16, and never less than the width of the widest section.
 
         Example:
             >>> Graph.tree({"a": 2, "b": 2, "c": 2, "d": 2}).layers

@@ -1,4 +1,4 @@
-"""Answers about tables: evidence of every kind of column in, units and categories out."""
+"""Answers about tables, from evidence of any kind, in units and categories of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""How wide the draws of a cell are, by what its row tells.
+r"""How wide the draws of a cell are, as a function of what is known of its row.
 
 The parts of an ensemble smooth over similar rows, so that their draws are too wide where much of a
 cell is known, and not where nothing is. Let d be the deviation of a cell's draws from the parts,

@@ -511,7 +511,7 @@ def _numeric(encoding: Encoding, label: Label, known: Sequence[Constraint]) -> N
     if part.empty:
         raise ValueError(
             f"the constraint {text!r} names column {label!r}, which has no observed cell; leave "
-            "out the one or the other"
+            "out the constraint or the column"
         )
     return part
 

@@ -1,4 +1,4 @@
-"""VFGImputer: fill the missing values of a table, in the manner of scikit-learn."""
+"""VFGImputer: fill the missing values of a table, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -150,40 +150,41 @@ ROWS_OF_A_PART = 2**18
 class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fills the missing values of tables with a variational flow graphical model.
 
-    Every column is a leaf under one root, or of the graph that is given. Five kinds of models
+    Every column is a leaf under one root, or of the graph that is given. Six kinds of models
     predict missing cells: an exact linear-Gaussian model; nonlinear members, which start as copies
-    of it and whose invertible neural edges are trained to fill hidden cells; exact mixtures, for
+    of it and whose invertible neural edges are trained to predict hidden cells; exact mixtures, for
     clusters and jumps; row mixtures with a component at every row, which predict from similar rows;
-    and trees. Their predictions are averaged with weights fitted to held-out cells. Fitting uses
-    observed cells only, so every row may have missing values. Tables of fewer than 20 rows or
-    more than 3,000 columns get the linear model alone.
+    trees; and Gaussian process regressions, in tables of numbers. Their predictions are combined
+    with weights fitted to held-out cells. Fitting uses observed cells only, so every row may have
+    missing values. For tables of fewer than 20 rows or more than 3,000 columns, only the linear
+    model is fitted.
 
-    Observed cells come back bit for bit, and rows do not influence each other. A row without
-    observed cells is filled with unconditional means. Filled numbers stay within the
-    observed range, except in rows unlike the fitted ones, where the column follows the linear model
-    at that end, and in cells that follow exactly from others. Categories that were not seen in
-    fitting are kept and are not used as evidence.
+    Observed cells are returned unchanged, and rows do not influence each other. A row without
+    observed cells is filled with unconditional means. Filled numbers stay within the observed range
+    of their column, with two exceptions: rows unlike the fitted ones, beyond an end of the range up
+    to which the column follows the linear model, and cells that follow exactly from others.
+    Categories that were not seen in fitting are kept and are not used as evidence.
 
     All parameters have defaults that suit most tables. Sizes that are None are chosen from the
     shape of the table and `effort`.
 
     Args:
         graph: a known graph whose leaves name the columns, or what `vfg.learn_graph` returned;
-            None (default) puts one root over all columns. Give one if columns belong in groups.
+            None (default) puts one root over all columns. Give one if columns form groups.
         schema: kinds of columns by name, such as `{"age": "integer"}`; None (default) infers all.
-            Give those that are inferred wrongly; `schema_` shows the inferred kinds.
+            Give the kinds that are inferred wrongly; `schema_` shows the inferred kinds.
         bounds: lowest and highest value that filled cells of columns may have, by name, such as
-            `{"age": (0, None)}`; None stands for the lowest or highest that is observed.
+            `{"age": (0, None)}`; None means the lowest or highest observed value.
         constraints: texts such as "0 <= age <= 120", "a + b == total" or "start <= end", linear in
             columns of numbers or dates, which all filled cells, draws and intervals satisfy; None
-            (default) for none. Write names that are no single words in backticks, columns of arrays
-            as x0, x1 and so on, and dates in quotes; differences of dates are in days. Rows whose
-            observed cells contradict a constraint are refused.
-        discrete: whether columns of floats with whole numbers alone are filled with whole numbers,
-            and those with at most ten different values are recognised as few valued (default True).
+            (default) for none. Write names of several words in backticks, columns of arrays as x0,
+            x1 and so on, and dates in quotes; differences of dates are in days. Rows whose observed
+            cells contradict a constraint are refused.
+        discrete: whether columns of floats that are all whole are filled with whole numbers, and
+            those with at most ten different values are recognised as few valued (default True).
             Draws of few-valued columns are such values. Switch it off if a column has few values by
             chance.
-        bend: whether nonlinear models are fitted (default True). False fits the linear model alone,
+        bend: whether nonlinear models are fitted (default True). False fits only the linear model,
             which takes seconds; use it if relations are linear or time is short.
         effort: "fast", "balanced" (default) or "best": how many models are fitted, and how long
             nonlinear members are trained; "balanced" trains none where held-out cells predict
@@ -193,16 +194,18 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         mixtures: number of exact mixtures; None chooses it. With 0 the model keeps no sorted values
             of columns.
         neighbours: number of row mixtures; None chooses it. They keep rows of the table in the
-            model and its files; set 0 if the rows are confidential.
-        trees: number of trees that predict every column, at most, in a second stage; None chooses
-            it. Trees keep single values of the table; 0 fits none. Tables of numbers alone have
-            none at effort "fast".
+            model and its files; set 0 if the rows are confidential, which leaves out Gaussian
+            processes, too, and write the model by `vfg.save`, since a pickled imputer contains rows
+            in any case.
+        trees: largest number of trees that predict a column, in a second stage; None chooses it.
+            Trees keep single values of the table; 0 fits none. For tables of only numbers, none are
+            fitted at effort "fast".
         width: of the root; None chooses it from the number of columns.
         flow: the couplings on the edges of members; None chooses them.
         steps: training steps of members; None chooses them. More steps, such as 1,000, may help
             where columns are smooth functions of each other.
-        budget: seconds that fitting may take at most; None (default) for no limit. With less time
-            there are fewer and smaller models, down to the linear model alone.
+        budget: seconds that fitting may take at most; None (default) for no limit. With less time,
+            fewer and smaller models are fitted, at least the linear model.
         n_jobs: number of threads of fitting, each for another model; None (default) for as many as
             torch has.
         missing_values: what marks missing values besides NaN (default), None, NaT and NA, such as
@@ -224,7 +227,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         device: where to train and to answer; None (default) takes the GPU if there is one.
         checkpoint: folder that keeps the training of members, so that fitting the same table with
             the same settings again continues after a crash; None (default) keeps none.
-        random_state: seed, or generator that gives one. Give a number for the same result again.
+        random_state: seed, or generator that draws one. Give a number for reproducible results.
         verbose: whether to show a progress bar (default False).
 
     Attributes:
@@ -317,7 +320,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         A row of weight 3 counts like three equal rows, and one of weight 0 is left out: the linear
         model is the same up to rounding, and the losses of other parts are multiplied. Weights are
-        numbers of rows, so multiply shares that add up to 1 by the number of rows.
+        numbers of rows: if they add up to 1, multiply them by the number of rows.
 
         Args:
             X: a frame of pandas or polars, an array, or nested sequences.
@@ -355,11 +358,12 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the linear model to further rows, besides all that were given before.
 
-        Needs `bend=False`: sums over rows exist for the linear model alone. The model is that of
-        all rows at once, but for what the first rows decide: kinds, categories and scales of
-        columns, which columns vary, relations between them, and why cells are missing. So the first
-        rows should be many, and like the others. Ranges follow all rows. Rows are not kept. After
-        `fit` it continues from at most 2,000 rows of the fitted table, which count for all of them.
+        Needs `bend=False`: only the linear model can be fitted to sums over rows. The model is that
+        of all rows at once, except for what the rows of the first call decide: kinds, categories
+        and scales of columns, which columns vary, relations between them, and why cells are
+        missing. Therefore the first call should have many rows that are like the others. Ranges are
+        those of all rows. Rows are not kept. After `fit` it continues from at most 2,000 rows of
+        the fitted table, which are weighted to represent all of them.
 
         Args:
             X: further rows, with the same columns.
@@ -428,10 +432,10 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Multiple imputation: draw the missing values several times, jointly within each row.
 
         Proper draws differ in the parameters of the model, too, so that the analyses of the tables
-        can be pooled by `vfg.pool`, and keep the linear relations between columns, which
+        can be pooled by `vfg.pool`. They keep the linear relations between columns, which
         predictions shrink. Parameters are drawn by data augmentation, given at most 2,000 of the
-        fitted rows, which the imputer keeps. Tables of more than 64 encoded columns (numbers, and
-        coordinates of categories) have draws of the fitted model alone.
+        fitted rows, which the imputer keeps. For tables of more than 64 encoded columns (numbers,
+        and coordinates of categories), draws are from the fitted model alone.
 
         Args:
             X: a table with the columns that were fitted.
@@ -464,15 +468,15 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Ends of the central intervals of every missing value.
 
-        An interval contains the value that `transform` fills in. In rows far outside the data,
-        fills may stop at the observed range where intervals do not. For an observed cell both ends
-        are its value, and for a category both are the category that `transform` fills in. Ends are
-        quantiles of 60 draws, which depend on the seed and on the position of a row in X; those of
-        a linear model alone are closed forms.
+        An interval contains the value that `transform` fills in. In rows far outside the fitted
+        data, filled values may stay within the observed range while intervals do not. For an
+        observed cell both ends are its value, and for a category both are the category that
+        `transform` fills in. Ends are quantiles of 60 draws, which depend on the seed and on the
+        position of a row in X; with `bend=False` they have closed forms.
 
         Args:
             X: a table with the columns that were fitted.
-            level: the share of intervals that should cover the truth (default 0.9).
+            level: the share of intervals that should contain the true value (default 0.9).
             random_state: seed of the draws (default 0).
 
         Returns:
@@ -594,7 +598,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
             >>> sentence = VFGImputer(bend=False).fit(table).describe_missingness()
             >>> sentence.partition(",")[0]
-            'whether cells are missing because of their value cannot be seen in this table'
+            'whether cells are missing because of their value cannot be detected in this table'
         """
         check_is_fitted(self)
         return self.model_.describe_missingness()
@@ -612,7 +616,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.log_prob(self._table(X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the mean error of cells hidden by a fixed seed, so that model selection works.
+        """Minus the mean error of cells hidden by a fixed seed, for model selection.
 
         Higher is better, and filling in means gets about -1. The error of a number is
         squared, in standard deviations of its column. That of a category is minus the logarithm of
@@ -667,20 +671,20 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_has_categories)  # type: ignore[untyped-decorator]
     def predict_set(self, X: Any, level: float = 0.9) -> dict[Any, Any]:
-        r"""Sets of categories that hold the true one of a missing cell as often as `level` says.
+        r"""Sets of categories for missing cells; a share `level` of them contains the true one.
 
         A set has the categories with a probability of at least $t$, and the most probable one.
         Every column has a threshold $t$ of its own: the $1 - L$ quantile, for the level $L$, of the
         probabilities of the true categories at held-out cells, with the correction of
         split-conformal prediction for their number. Columns with few held-out cells also use those
-        of other columns. Sets hold the true category of the share $L$ of all cells: more often
-        where a cell is easy to predict, less often where it is hard. Where the most probable
-        category is right more often than $L$, all sets have one category. A model without held-out
-        cells, as the linear one, takes the fewest categories whose probabilities sum to $L$.
+        of other columns. A share $L$ of all sets contains the true category: more of those of cells
+        that are easy to predict, fewer of the others. Where the most probable category is right
+        more often than $L$, all sets have one category. A model without held-out cells, such as the
+        linear one, takes the fewest categories whose probabilities sum to $L$.
 
         Args:
             X: a table with the columns that were fitted.
-            level: the share of sets that should hold the true category (default 0.9).
+            level: the share of sets that should contain the true category (default 0.9).
 
         Returns:
             For every column of categories a frame of pandas with a column per category and the rows
@@ -720,9 +724,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Evaluation:
         """Evaluate on a table: hide known cells, fill them, compare.
 
-        Errors at cells that a model was fitted to are too small. So if rows of X were fitted, a
-        second model is fitted to X without the hidden cells, with the same settings, and evaluated
-        in its place.
+        Errors at cells that a model was fitted to are too small. Therefore, if rows of X were
+        fitted, a second model is fitted to X without the hidden cells, with the same settings, and
+        evaluated instead.
 
         Args:
             X: a table with the columns that were fitted.

@@ -198,22 +198,25 @@ def _describe_numbers(slopes: Tensor | None, mechanism: Mapping[str, float]) -> 
     if rival > MARGIN and mechanism["evidence"] > SHARE * rival:
         return (
             "which cells are missing depends on other columns or on their own value, which this "
-            "table does not tell apart, so they are filled as missing at random"
+            "table does not distinguish, so they are filled as missing at random"
         )
     if rival > MARGIN:
         return (
             "which cells are missing depends on other columns, so they are filled as missing at "
             "random"
         )
-    why = "other columns hardly predict them or few are missing"
     if judged and unseen == judged:
         return (
-            "whether cells are missing because of their value cannot be seen in this table, since "
-            f"{why}, so they are filled as missing at random"
+            "whether cells are missing because of their value cannot be detected in this table, "
+            "since columns hardly predict each other or few cells are missing, so they are filled "
+            "as missing at random"
         )
-    said = "nothing shows that cells are missing because of their value"
+    said = "there is no evidence that cells are missing because of their value"
     if unseen:
-        said += f", but in {unseen} of {judged} columns it could not be seen, since {why}"
+        said += (
+            f", but in {unseen} of {judged} columns it could not be detected, since other columns "
+            "hardly predict them or few of their cells are missing"
+        )
     return said
 
 

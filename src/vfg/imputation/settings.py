@@ -122,7 +122,7 @@ class ImputerSettings:
     """How a `vfg.TableModel` is fitted; None leaves a choice to the table.
 
     They are the parameters of `vfg.sklearn.VFGImputer` that decide the model and are described
-    there, but for two that have other names here.
+    there, except for two that have other names here.
 
     Args:
         progress: whether to show a progress bar (default False), `verbose` of `VFGImputer`.

@@ -63,18 +63,19 @@ def answering_device(device: str | torch.device | None) -> torch.device:
 class TableModel(EncodedEnsemble):
     """A model of a table with columns of any kind: what `vfg fit` writes and `VFGImputer` wraps.
 
-    Every column is encoded as one to eight standardised numbers, a leaf of the graph. Answers are
-    weighted means of an exact linear-Gaussian model, nonlinear members that start there, exact
-    mixtures, row mixtures and trees; see `vfg.sklearn.VFGImputer`. `vfg.fit(model, table)`
-    fits it in place; `vfg.save` and `vfg.load` write and read it. Arrays that it returns are on the
-    CPU, wherever it computes, in the units, categories and dtypes of the table that was fitted.
+    Every column is encoded as one to eight standardised numbers, a leaf of the graph. Answers
+    combine those of an exact linear-Gaussian model, nonlinear members that start from it, exact
+    mixtures, row mixtures, trees and Gaussian processes; see `vfg.sklearn.VFGImputer`.
+    `vfg.fit(model, table)` fits it in place; `vfg.save` and `vfg.load` write and read it. Arrays
+    that it returns are on the CPU, wherever it computes, in the units, categories and dtypes of the
+    table that was fitted.
 
     Args:
-        settings: how it is fitted; None for the defaults. Files do not keep it.
+        settings: how it is fitted; None for the defaults. They are not stored in files.
         options: fields of `ImputerSettings` that differ from `settings`.
 
     Attributes:
-        history: of the training of the members, if it was in this process.
+        history: of the training of the members, if they were trained in this process.
         mechanism: evidence about why cells of the fitted table are missing, as logarithms of Bayes
             factors: because of their own value, and because of other columns (`rival`).
         constraints: of filled cells, as texts.
@@ -382,7 +383,7 @@ class TableModel(EncodedEnsemble):
     def fill(self, table: Any, *, row_ids: ArrayLike | None = None) -> Any:
         """A copy of a table whose missing cells are filled with expected values.
 
-        Observed cells come back bit for bit. Missing cells of columns without any observed cell in
+        Observed cells are returned unchanged. Missing cells of columns without any observed cell in
         fitting stay missing. Other columns of a frame are not changed.
 
         Args:
@@ -474,9 +475,9 @@ class TableModel(EncodedEnsemble):
     def describe_missingness(self) -> str:
         """A sentence about why cells of the fitted table are missing.
 
-        `fill`, and `transform`, `sample` and `predict_interval` of `VFGImputer`, take missing cells
-        as missing in the same way. `infer` and `evaluate` do not, because there a cell is missing
-        only because it was not given.
+        `fill`, and `transform`, `sample` and `predict_interval` of `VFGImputer`, assume that cells
+        are missing for the same reason. `infer` and `evaluate` do not, because there a cell is
+        missing only because it was not given.
         """
         return describe_mechanism(self.slopes, self.mechanism)
 

@@ -122,9 +122,9 @@ class Answer(ABC):
     """The posterior of some targets given evidence; `infer` of every kind of model returns one.
 
     Values are in the units of the data: tensors from `vfg.VFG` and `vfg.GaussianVFG`, arrays with
-    the units and categories of the table from `vfg.TableModel`. Observed values come back as they
-    were given, with standard deviation 0. Draws are made on request, so take them before the model
-    is trained any further.
+    the units and categories of the table from `vfg.TableModel`. Observed values are returned as
+    they were given, with standard deviation 0. Draws are made on request, so take them before the
+    model is trained any further.
 
     Example:
         >>> import vfg
@@ -271,8 +271,8 @@ class Answer(ABC):
         Args:
             row: which row of the evidence.
             level: of the central intervals, between 0 and 1.
-            draws: about how many draws or quantiles stand for a distribution; 0 for the ends of
-                the interval alone.
+            draws: about how many draws or quantiles represent a distribution; 0 for only the ends
+                of the interval.
 
         Raises:
             IndexError: for a row that does not exist.
@@ -786,8 +786,8 @@ def sorted_quantiles(draws: Tensor, levels: Tensor) -> Tensor:
     """
     if bool(((levels < LEVELS[0]) | (levels > LEVELS[1])).any()):
         raise ValueError(
-            f"quantiles from {len(draws)} draws hold from {LEVELS[0]:g} to {LEVELS[1]:g}, and "
-            f"intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
+            f"quantiles from {len(draws)} draws are reliable from {LEVELS[0]:g} to {LEVELS[1]:g}, "
+            f"and intervals up to a level of {LEVELS[1] - LEVELS[0]:g}, but the levels are "
             f"{', '.join(f'{level:g}' for level in levels.tolist())}; take more with samples(n)"
         )
     ordered = draws.sort(dim=0).values

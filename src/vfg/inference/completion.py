@@ -1,4 +1,4 @@
-r"""What the observed part of a section tells about its rest: a mixture of Normals per section.
+r"""Predictions of the rest of a section from its observed part: a mixture of Normals per section.
 
 Training passes whole sections, so it does not teach the edges how the columns of one section hang
 together. Mixtures that are fitted to complete sections after training do. In a row with a part of a

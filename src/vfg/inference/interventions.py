@@ -65,8 +65,8 @@ class Causes:
         if dag is None:
             raise ValueError(
                 "do needs dag=: the (cause, effect) pairs of columns, or the result of "
-                "vfg.learn_graph; this model was fitted without one, so that nothing says what an "
-                "intervention changes"
+                "vfg.learn_graph; this model was fitted without one, so the effects of an "
+                "intervention are not known"
             )
         listed = getattr(dag, "edges", dag)
         listed = listed() if callable(listed) and not isinstance(listed, Iterable) else listed
@@ -143,8 +143,8 @@ def intervene(
 
     at the values of the columns X. Columns that X has no effect on are drawn from the model given
     the evidence; effects follow, causes first, each drawn from the model's own
-    $p(v_i \mid pa_i)$. Evidence tells about rows before the intervention, so that it may be about
-    columns that X has no effect on only.
+    $p(v_i \mid pa_i)$. Evidence describes rows before the intervention, so it may only be about
+    columns on which X has no effect.
     """
     variables = _by_name(model)
     dag = model.graph.network if dag is None else dag
@@ -185,8 +185,8 @@ def counterfactual(
     $$v' = F^{-1}(F(v \mid pa) \mid pa')$$
 
     with the conditional distributions F of the model. Missing cells are drawn first, given the
-    whole row. This assumes the DAG, and that a column rises with its own noise; ranks of
-    categories are not defined.
+    whole row. This assumes that the DAG is right and that a column is an increasing function of its
+    noise; ranks of categories are not defined.
 
     Args:
         model: a fitted model.
@@ -557,7 +557,7 @@ class _World:
             like = "have it" if self._is_choice(name) else "are as far out"
             return (
                 f"do sets {name!r} to {cells[rare[0]]}, but only {share:.1g} % of the rows {like}; "
-                "the answer rests on few rows"
+                "the answer depends on few rows"
             )
         parents = self.causes.parents[name]
         if not parents or self.effects.intersection(parents):
@@ -570,7 +570,7 @@ class _World:
         return (
             f"do sets {name!r} to {cells[rare[0]]}, but of the rows with the same causes "
             f"({', '.join(parents)}) fewer than {100 * RARE:g} % are as far out, for three in four "
-            "rows; the answer rests on few rows"
+            "rows; the answer depends on few rows"
         )
 
     def _is_choice(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Message passing until missing values inside partly observed sections settle."""
+"""Message passing until missing values inside partly observed sections converge."""
 
 from __future__ import annotations
 

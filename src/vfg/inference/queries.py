@@ -75,10 +75,12 @@ def infer(
 ) -> Answer:
     """Any targets given any evidence.
 
-    The missing values of a state that is observed in part are filled by backward messages,
-    repeatedly, until they converge. With sampled states nothing is iterated: latent nodes are drawn
-    given the observed cells, and the answer is a `SampledAnswer`. Rows run in chunks of a fixed
-    size aligned to their ids, so a row with the same id has the same bits in every batch and order.
+    The missing values of a section that is observed in part are predicted by the mixture that
+    `vfg.fit` kept for it, if there is one. Those of any other state are filled by backward
+    messages, repeatedly, until they converge. With sampled states nothing is iterated: latent nodes
+    are drawn given the observed cells, and the answer is a `SampledAnswer`. Rows run in chunks of a
+    fixed size aligned to their ids, so the answer for a row with the same id is the same bit for
+    bit in every batch and order.
 
     Args:
         model: the model.

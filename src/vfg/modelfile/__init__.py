@@ -7,7 +7,7 @@ The tensors of a file are exactly the model's `state_dict()`. Its metadata has o
 | `schema`   | version of this layout                                                |
 | `kind`     | the registered name of the model's class                              |
 | `model`    | what `to_dict()` returned                                             |
-| `summary`  | what `vfg show` tells about the model; files of earlier versions lack it |
+| `summary`  | what `vfg show` prints; files of earlier versions lack it             |
 | `dtype`    | the dtype of the model's parameters; every tensor has its own besides |
 | `versions` | of vfg, torch and Python, when the file was written                   |
 | `digest`   | SHA-256 of all fields above and of every tensor                       |

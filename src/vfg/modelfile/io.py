@@ -185,9 +185,9 @@ FilePath = str | os.PathLike[str]
 def save(model: Any, path: FilePath) -> None:
     """Write a model to a file.
 
-    The file appears under its name only when it is complete. A file that was there before
-    is replaced, and stays as it was if anything fails. It may hold rows of the training data, so a
-    new file is for its owner alone; one that is replaced keeps its mode.
+    The file appears under its name only when it is complete. An existing file is replaced; if
+    anything fails, it stays as it was. The file may contain rows of the training data, so a new
+    file can be read only by its owner; a file that is replaced keeps its mode.
 
     Args:
         model: a model of any kind, on any device, or a fitted `VFGImputer`, whose model is saved.

@@ -1,4 +1,4 @@
-"""What `vfg show` tells about a model; files keep it, so that no model has to be built to read it.
+"""What `vfg show` prints about a model; files keep it, so that no model has to be built to read it.
 
 Nothing here imports torch, which takes longer than everything else that `vfg show` does.
 """

@@ -1,4 +1,4 @@
-"""The order of computation: blocks of like nodes, groups of like edges; no torch."""
+"""The order of computation: blocks of similar nodes, groups of similar edges; no torch."""
 
 from __future__ import annotations
 

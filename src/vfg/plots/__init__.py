@@ -1,4 +1,4 @@
-"""Pictures of graphs, training, tables, answers and latent spaces, in one visual language.
+"""Pictures of graphs, training, tables, answers and latent spaces, in one style.
 
 Every function takes the Axes to draw on, or makes new ones, and returns them; those that need
 several return the Figure. They need matplotlib: `pip install 'vfg[plot]'`.

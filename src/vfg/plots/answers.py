@@ -45,8 +45,8 @@ def answer(
 ) -> Axes:
     """Draw the distribution of one target in one row: density, mean and central interval.
 
-    The density is a curve where quantiles are closed forms, else a histogram of draws. Categories
-    have bars with their probabilities, and grey ones with the shares of the marginal.
+    The density is a curve if quantiles have closed forms, else a histogram of draws. Categories
+    have bars with their probabilities, and grey bars with the shares of the marginal.
 
     Args:
         answer: what `infer` returned.

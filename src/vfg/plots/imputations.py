@@ -172,9 +172,9 @@ MOST_DATES = 5
 def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None) -> Axes:
     """Draw the observed cells of a column next to those that were filled in.
 
-    Their distributions may differ: cells are seldom missing by chance alone, and means vary less
-    than data do.
-    Numbers and dates are histograms of equal area, categories are bars that sum to 1.
+    Their distributions may differ: cells are seldom missing completely at random, and means vary
+    less than data do. Numbers and dates are histograms of equal area, categories are bars that sum
+    to 1.
 
     Args:
         table: with missing values.
@@ -374,9 +374,9 @@ def coverage(
     *,
     levels: Sequence[float] = LEVELS,
 ) -> Axes:
-    """Draw how often intervals of draws hold the truth, against how often they should.
+    """Draw the share of intervals that contain the true value against their level.
 
-    The band is what chance allows: two standard errors of a share, as if cells were independent.
+    The band is two standard errors of a share on either side, as if cells were independent.
 
     Args:
         truth: the table before cells were hidden.

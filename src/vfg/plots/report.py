@@ -158,7 +158,7 @@ def _evaluation_section(report: Report) -> str:
         "<h2>Errors on held-out cells</h2>"
         f"<p>{hidden:,} observed cells were held out and imputed. Errors are root "
         "mean squares in standard deviations of a column; beside them the error of filling in the "
-        f"mean. Intervals should cover {result.level:.0%} of the true values.{caution}</p>"
+        f"mean. Intervals should contain {result.level:.0%} of the true values.{caution}</p>"
         + _table(head, [_score_row(score, top) for score in scores], overall)
     )
 
@@ -174,7 +174,7 @@ def _score_row(score: ColumnScore, top: float) -> tuple[str, ...]:
 
 
 def confidence(model: Model, table: Any, missing: Any) -> Any:
-    """How sure a model is of missing cells, `(rows, columns)`, between 0 and 1; NaN elsewhere.
+    """How certain a model is of missing cells, `(rows, columns)`, from 0 to 1; NaN elsewhere.
 
     Of categories it is the probability of the most probable one, of numbers and dates how much
     shorter the 90 % interval is than without evidence, as a share. The table has the model's
@@ -215,10 +215,10 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     for k, c in (divmod(int(place), len(labels)) for place in order[:count]):
         texts = escape(str(labels[c])), escape(_cell(filled[c].values[rows[k]]))
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
-    head = "row" if len(gaps) == report.rows else "row of the pictures' rows"
+    head = "row" if len(gaps) == report.rows else "row (of those drawn)"
     return (
-        "<h2>Most doubtful cells</h2><p>Filled cells of which the model knows least: of categories "
-        "the probability of the one that was filled in, of numbers how much shorter their 90 % "
+        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. For categories it "
+        "is the probability of the one that was filled in, for numbers how much shorter the 90 % "
         "interval is than without the rest of the row.</p>"
         + _table((head, "column", "filled with", "confidence"), cells)
     )
@@ -239,8 +239,8 @@ def _distributions(report: Report, labels: Sequence[Label], gaps: Any) -> str:
     note = f' <span class="quiet">{left_out} columns with fewer missing values are left out.</span>'
     return (
         "<h2>Distributions before and after</h2><p>Observed cells and those that were filled in. "
-        "They need not agree: cells are seldom missing by chance alone, and expected values vary "
-        f"less than data do.{note if left_out else ''}</p>"
+        "They need not agree: cells are seldom missing completely at random, and expected values "
+        f"vary less than data do.{note if left_out else ''}</p>"
         + f'<div class="pictures">{"".join(pictures)}</div>'
     )
 

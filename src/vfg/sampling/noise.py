@@ -18,7 +18,7 @@ Noise = Callable[[int, Tensor], Tensor]
 
 
 def no_noise(block: int, like: Tensor) -> Tensor:
-    """None at all: every draw is at its centre."""
+    """No noise: every draw is at its centre."""
     return torch.zeros_like(like)
 
 

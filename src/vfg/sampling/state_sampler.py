@@ -400,7 +400,7 @@ def log_weights(model: VFG, draw: Draw, cells: Tensor, scored: Tensor) -> Tensor
 
 
 def sampling_of(model: VFG) -> SampledStates:
-    """What draws the states of a model.
+    """The samplers of the states of a model.
 
     Raises:
         ValueError: if its states are deterministic.

@@ -1,4 +1,4 @@
-"""A model over HTTP: rows in, filled rows, intervals and probabilities out."""
+"""A model over HTTP: filled rows, intervals, probabilities and answers."""
 
 from vfg.serving.server import Limits, make_server, serve
 

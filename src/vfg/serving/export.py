@@ -60,13 +60,13 @@ def export(
     kept and not used as evidence. Dates and durations are numbers of the column's `unit` since
     1970-01-01, in local time of its time zone. Cells of identifiers are not read and not filled.
 
-    Fills equal those of `transform` with the estimate "mean" up to rounding: 1e-5 deviations.
-    Observed cells are unchanged.
+    Filled values equal those of `transform` with the estimate "mean" up to 1e-5 standard
+    deviations. Observed cells are unchanged.
 
     Args:
         model: a fitted model or imputer.
         path: the file to write, `.onnx` or `.pt2`.
-        level: how often an interval covers the truth.
+        level: the share of intervals that should contain the true value.
         without: parts that are left out: "members", "mixtures", "neighbours" (row mixtures and
             Gaussian processes, which keep rows of the table), "trees", "relations",
             "missingness" (shifts of cells because they are missing), "constraints", "intervals".
@@ -157,7 +157,7 @@ def _check_parts(model: TableModel, without: Sequence[str]) -> None:
     reasons = {
         "intervals": _interval_reason(model),
         "missingness": _missingness_reason(model),
-        "constraints": "constraints are met by random draws and by iteration"
+        "constraints": "constraints are satisfied by random draws and iterations"
         if model.constraint_set is not None
         else None,
         "members": "nonlinear members fill leaves of several columns by iteration"
@@ -181,17 +181,17 @@ def _missingness_reason(model: TableModel) -> str | None:
     if model.slopes is None:
         return None
     if model.is_stacked:
-        return "the shift of cells that depend on being missing is read from random draws"
+        return "the shift of cells that depend on being missing is computed from random draws"
     iterated = "the shift of cells that depend on being missing is found by iteration"
     return None if model.selection is None else iterated
 
 
 def _interval_reason(model: TableModel) -> str | None:
     if model.is_stacked:
-        return "intervals of an ensemble are read from random draws"
+        return "intervals of an ensemble are computed from random draws"
     assert model.linear is not None
     if not ExactMeans.suits(model.linear):
-        return "intervals of so wide a linear model are read from random draws"
+        return "intervals of so wide a linear model are computed from random draws"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What filling a table computes, as torch modules of plain operations that can leave Python.
+"""What filling a table computes, as torch modules of plain operations that can be exported.
 
 Rows are cells as numbers, NaN where missing. Every operation exists in ONNX for float64: small
 systems are solved by unrolled elimination, searches in sorted knots are unrolled too, and what

@@ -29,7 +29,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask, and how many are served at a time.
+    """How large a request may be, and how many are served at a time.
 
     Args:
         rows: largest number of rows of a request (default 10,000).
@@ -161,7 +161,9 @@ class Handler(BaseHTTPRequestHandler):
             if path in ("/health", "/metrics"):
                 return 200, *paths[path](self)
             if not self.server.slots.acquire(blocking=False):
-                raise RefusedError(503, "all places are taken; try again in a moment")
+                raise RefusedError(
+                    503, "too many requests are being answered; try again in a moment"
+                )
             try:
                 return 200, *paths[path](self)
             finally:

@@ -1,4 +1,4 @@
-"""LearnedGraph: edges between columns, what is known of their directions, and how sure they are."""
+"""LearnedGraph: edges between columns, what is known of their directions, and their confidences."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class LearnedGraph:
         columns: of the table.
         graph: of a DAG a latent node over every family; of a tree the tree.
         edges: (cause, effect) pairs of one DAG; none of a tree.
-        directed: those edges whose direction the table, or what the user knows, decides.
-        undirected: the others: both directions fit the table about as well.
+        directed: those edges whose direction is determined by the table or by what the user stated.
+        undirected: the others: both directions fit the table about equally well.
         score: of the whole graph; higher is better.
         gains: what each edge adds to the score, in nats; below 0 for an edge that was required.
         confidences: the share of bootstrap samples with the edge, in any direction.

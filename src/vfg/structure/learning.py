@@ -98,16 +98,16 @@ def learn_graph(
 
     `kind="dag"` searches for the directed acyclic graph with the highest penalised likelihood
     $\sum_y s(y, pa(y))$. Every column is regressed on its parents, linearly or by splines,
-    whichever the extended BIC prefers; each pair of columns counts with the rows in which both are
-    observed. Missing cells are drawn, first from a Gaussian without structure, then from the graph
-    learned so far, and the graph is learned again. The search moves one column at a time through an
-    order of all of them. Orders are then sampled in proportion to how well they fit, and the graph
-    is the one that differs least from all that were sampled.
+    whichever the extended BIC prefers; the penalty of a pair of columns depends on the number of
+    rows in which both are observed. Missing cells are drawn, first from a Gaussian without
+    structure, then from the graph learned so far, and the graph is learned again. The search moves
+    one column at a time through an order of all of them. Orders are then sampled in proportion to
+    how well they fit, and the graph is the one that differs least from all that were sampled.
 
-    Linear Gaussian relations do not decide every direction. `LearnedGraph.undirected` has the edges
-    that fit as well in the other direction, and those on whose direction the sampled graphs do not
-    agree. Curved relations between numbers decide it, if noise is
-    additive. Cells are taken to be missing at random, given the observed ones.
+    Linear Gaussian relations do not determine every direction. `LearnedGraph.undirected` has the
+    edges that fit equally well in the other direction, and those on whose direction the sampled
+    graphs do not agree. Curved relations between numbers determine the direction, if noise is
+    additive. Cells are assumed to be missing at random, given the observed ones.
 
     `kind="tree"` finds latent nodes over groups of columns: trees by clustering and by neighbour
     joining of correlations, and stars, of several widths. The one that predicts held-out cells best

@@ -1,4 +1,4 @@
-"""The studio: ask a model on a web page.
+"""The studio: a web page that shows a model and answers questions.
 
 Everything is written against `vfg.Model`, so that models of every kind are shown. `server`,
 `session`, `components` and the `page` of each folder need the extra `studio`; the rest needs

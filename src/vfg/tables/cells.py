@@ -60,8 +60,8 @@ LAYOUTS = {
 LETTERS = {"d": "DD", "m": "MM", "y": "YYYY"}
 """What stands for the parts of a date in the templates of these layouts."""
 DAY_OR_MONTH = (
-    "no day above 12 tells days from months; convert it, as by pandas.to_datetime(..., "
-    "dayfirst=True)"
+    "no day is above 12, so days and months are ambiguous; convert it, as by "
+    "pandas.to_datetime(..., dayfirst=True)"
 )
 PADDING = " \t"
 """What is ignored around numbers and dates in text, as pyarrow's CSV reader does."""
@@ -281,7 +281,7 @@ def are_moments(cells: Iterable[Any]) -> bool:
 def find_layouts(cells: Iterable[Any]) -> list[str]:
     """The layouts in which all cells are dates, times or durations; none for no cells.
 
-    Several if no day above 12 tells days from months.
+    Several if no day is above 12.
 
     Example:
         >>> find_layouts(["31.12.2020", "1.2.2021"]), find_layouts(["2020-02-29"])
@@ -392,10 +392,10 @@ def parse_moments(column: Column, template: str | None = None) -> Column:
 
     Args:
         column: of a table.
-        template: how dates were written in fitting, which tells days from months; or None.
+        template: how dates were written in fitting, which has the order of day and month; or None.
 
     Raises:
-        ValueError: for a cell that is no date, or dates of which none tells days from months.
+        ValueError: for a cell that is no date, or dates of which none has a day above 12.
     """
     if column.storage != "text" or column.missing.all():
         return column

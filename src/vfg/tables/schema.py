@@ -337,8 +337,8 @@ class Schema(Mapping[Label, ColumnSpec]):
     - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
     - dates, times and durations are dates, and so are strings if nine of ten are dates or times
       written alike, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or
-      durations such as `01:30:00`. The others count as missing, with a warning. Where no day above
-      12 tells days from months they are strings;
+      durations such as `01:30:00`. The others count as missing, with a warning. If no day is above
+      12, so that days and months cannot be distinguished, they are strings;
     - Python objects are what all cells of the column are, and empty if no cell is observed. Among
       numbers, strings such as `n/a` and `-` count as missing, with a warning. Numbers that are
       strings stay strings; a warning says so where they have signs, decimals or marks.

@@ -1,4 +1,4 @@
-"""Learning: Algorithms 1 and 2, layer by layer or all at once, resumable to the bit."""
+"""Training: Algorithms 1 and 2, layer by layer or all at once; interrupted runs resume exactly."""
 
 from __future__ import annotations
 

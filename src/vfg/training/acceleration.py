@@ -1,4 +1,4 @@
-"""Faster steps: `torch.compile` where it pays, and CUDA graphs, which replay recorded work."""
+"""Faster steps: `torch.compile` where it saves time, and CUDA graphs."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ def fit(
 
     Algorithm 1 maximises the surrogate objective. Algorithm 2, interleaved by `masking`, passes
     messages from a random subset of each row's sections and scores the others. With sampled states
-    every step maximises the bound on the likelihood of all observed sections or, where `masking`
-    hides some, of those that are left, so that q is trained for any of them, or with
-    `Masking(conditional=)` of the hidden ones given those; `Masking.visible` is not used. Only
-    observed cells enter a loss. Training a model that was trained before continues from its present
-    state.
+    every step maximises the bound on the likelihood of all observed sections. Where `masking` hides
+    some, it is the bound of the sections that are left, so that q is trained for any subset, or,
+    with `Masking(conditional=)`, that of the hidden sections given the others; `Masking.visible` is
+    not used. Only observed cells enter a loss. Training a model that was trained before continues
+    from its present state.
 
     If the loss is not finite, or if sampled states diverge, so that held-out cells are predicted
     far worse than an epoch before, training continues from the best state at a lower rate, with one
@@ -94,8 +94,8 @@ def fit(
         device: where to train; the GPU if there is one.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.
         progress: whether to show a progress bar; None shows one for a VFG.
-        augment: a function of the cells of every batch, in the model's units, such as
-            `torch.bernoulli` for pixels that are probabilities.
+        augment: a function that is applied to the cells of every batch, in the model's units, such
+            as `torch.bernoulli` for pixels that are probabilities.
         options: fields of the settings that differ, such as `epochs=20`. `validation` may be a
             table, or a table and its labels: these rows are not trained on, and their objective
             chooses the state.
@@ -150,7 +150,7 @@ def fit(
     if is_short:
         warnings.warn(
             f"the table has {len(cells)} row{'s' * (len(cells) > 1)}, too few to learn from, so "
-            "training is short; give more rows, or epochs= to train all the same",
+            "training is short; give more rows, or set epochs= to train longer",
             stacklevel=2,
         )
     data = _scale(first, TrainingTable(cells, seen, given))

@@ -23,8 +23,8 @@ class Masking:
     Args:
         rate: share of steps that use Algorithm 2 (default 0.5); the others use Algorithm 1. Use 1
             if the model is only asked about missing cells.
-        keep: range of the share of sections that a row keeps (default 0.3 to 1). Choose it like the
-            shares of observed sections in later questions.
+        keep: range of the share of sections that a row keeps (default 0.3 to 1). Choose the range
+            of the shares of observed sections in later questions.
         visible: weight of the kept sections in the likelihood of a masked step (default 0.2).
         conditional: with sampled states (default 0). At 0 a masked step maximises the bound of the
             kept sections, from which q learns to be narrow. Above 0 it maximises the bound of all
@@ -138,7 +138,7 @@ class FitSettings:
             at random while the bound still counts them (default 0). Try 0.1 if q overfits.
         samples: with sampled states, draws per row of a step (default 1). Above 1 their
             importance-weighted bound is maximised, which is nearer to log p(x) but trains q less;
-            steps take longer. Use 3 or so at the end of a run.
+            steps take longer. Use about 3 at the end of a run.
         epochs: number of epochs; after each the held-out loss is computed. None (default) is 60
             epochs of 25 steps, or of more steps above 20,000 rows, and stops after 25 epochs
             without a better loss. Take more if the held-out loss still falls at the end.
@@ -162,10 +162,10 @@ class FitSettings:
         patience: stop after this many epochs without a better held-out loss. None (default) is 25
             if `epochs` is None, else no limit.
         scale: whether a new model learns location and scale of real-valued columns (default True).
-        compile: whether to compile the step with `torch.compile`; `"auto"` does, after the first
-            epochs, where it was measured to be faster and work enough is left to pay for it.
-            Compiled steps are the same up to rounding.
-        seed: of everything that is drawn (default 0); global generators are not used.
+        compile: whether to compile the step with `torch.compile`; `"auto"` (default) does so after
+            the first epochs if compiled steps were measured to be faster and enough steps are left
+            to save more time than compiling takes. Compiled steps are the same up to rounding.
+        seed: of all random numbers (default 0); global generators are not used.
         precision: of the products inside conditioners while training: `"float32"` (default), that
             of the model; `"tf32"`, on the tensor cores of a GPU; `"bf16"`, hidden layers included.
             States, log-determinants, sums, solves and the held-out loss keep that of the model.

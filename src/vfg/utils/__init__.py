@@ -1,1 +1,1 @@
-"""Shared by all rooms: specs as JSON, files, extras, small linear algebra, cached modules."""
+"""Shared by all folders: specs as JSON, files, extras, small linear algebra, cached modules."""

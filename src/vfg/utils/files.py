@@ -147,7 +147,7 @@ class _WholeWrites(io.BufferedIOBase):
         while rest:
             taken = self.whole.write(rest)
             if taken is None:
-                raise BlockingIOError("standard output takes nothing now; name a file")
+                raise BlockingIOError("standard output accepts no data now; name a file")
             rest = rest[taken:]
         return size
 

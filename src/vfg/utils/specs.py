@@ -1,4 +1,4 @@
-"""Configuration as frozen dataclasses that travel as plain JSON."""
+"""Configuration as frozen dataclasses that are stored as plain JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines apply one pure function to the parts of a table; all of them give the same bits."""
+"""Engines apply one pure function to the parts of a table; results are equal bit for bit."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SIMULATED = ("synthetic", "gaussian_network")
 
 def data(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of the table; none lists them.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the table; without it, list all.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option("--rows", "-n", min=1, help="Number of rows; by default all.")

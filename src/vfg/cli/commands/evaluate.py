@@ -190,9 +190,9 @@ class CompareOptions:
     patterns: str = option(
         "cells",
         None,
-        "Which cells are held out: single cells; one of the columns of some rows; a fixed half of "
-        "the columns; what other rows of the table lack (cells, columns, half, table; "
-        "comma-separated), or all.",
+        "Which cells are held out: single ones (cells), one column in some rows (columns), a fixed "
+        "half of the columns in some rows (half), those that another row lacks (table); "
+        "comma-separated, or all.",
         metavar="NAMES",
     )
     seeds: int = option(
@@ -319,12 +319,12 @@ def print_methods(entries: list[MethodScore]) -> None:
         gap = [] if seeds == 1 else ["" if own == first else _difference(own, first)]
         rows.append((method, *([pattern] if several else []), *means, *gap))
     print_table(heads, rows)
-    told = "absolute: mean absolute error of numbers; seconds: to fit and fill, by the clock"
+    told = "absolute: mean absolute error of numbers; seconds: wall-clock time to fit and fill"
     if seeds > 1:
         told += f"; all are means over {seeds} seeds"
-        told += "; above vfg: error less that of vfg, ± its standard error"
+        told += "; above vfg: error minus that of vfg, ± the standard error"
     if any(not _is_number(score) for score in entries[0].evaluation.columns):
-        told += "; baselines see a category as numbers and answer with the nearest category"
+        told += "; baselines fill categories as numbers and take the nearest category"
     print_text(f"\n{told}")
 
 

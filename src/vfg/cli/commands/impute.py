@@ -95,12 +95,12 @@ SHARE = 0.1
 LEAST_SECONDS = 5.0
 """Least budget of the second fit, as half the time of a very short fit would be too little."""
 SECOND_MODEL = (
-    "The model that filled the table was fitted to these cells. So a second model was fitted with "
-    "them held out, to {rows:,} rows{limit}, and these are its errors: those of the first, which "
-    "was fitted to more cells, should not be larger."
+    "The model that filled the table was fitted to these cells. Therefore a second model was "
+    "fitted without them, to {rows:,} rows{limit}, and these are its errors. Those of the first "
+    "model, which was fitted to more cells, should not be larger."
 )
 OTHER_ROWS = (
-    "The model came from a file. If it was fitted to these very cells, the errors on new cells are "
+    "The model was read from a file. If it was fitted to these cells, the errors on new cells are "
     "larger: vfg evaluate without --model holds cells out before fitting."
 )
 
@@ -355,7 +355,7 @@ class KeptModel:
         """The model that an earlier run of the same job fitted; None if there is none."""
         if self.folder is None or not any(self.folder.glob("_model-*")) or not self._path.is_file():
             return None
-        print_line(f"going on with the model that an earlier run fitted ({self._path})")
+        print_line(f"continuing with the model that an earlier run fitted ({self._path})")
         return load_table_model(self._path, self.options.device)
 
     def write(self, model: TableModel) -> None:

@@ -25,7 +25,7 @@ def reproduce(
         typer.Argument(
             metavar="NAME",
             autocompletion=complete_experiments,
-            help="Name of the experiment; none lists them.",
+            help="Name of the experiment; without it, list all.",
         ),
     ] = None,
     quick: Annotated[

@@ -37,7 +37,7 @@ def serve(
     threads: Threads = None,
     debug: Debug = False,
 ) -> None:
-    """Serve a model over HTTP: rows in, filled rows, intervals and probabilities out.
+    """Serve a model over HTTP: filled rows, intervals, probabilities and answers.
 
     vfg serve -m model.vfg --port 8000
     """

@@ -1,1 +1,1 @@
-"""Speed work of flows: primitives, chains, tiles, memory, kernels; only `vfg.flows` imports it."""
+"""Fast flows: primitives, chains, tiles, memory, kernels; only `vfg.flows` imports them."""

@@ -515,7 +515,7 @@ def _evidence_item(
     select = {"type": "button", "data_select": name if is_column else None}
     remove = {"type": "button", "class_": "quiet", "data_remove": name}
     bar = element("i", style=f"width:{100 * share:.1f}%")
-    hint = f"answers moved by {moved:.3g} deviations on average"
+    hint = f"answers moved by {moved:.3g} standard deviations on average"
     return element(
         "li",
         element("button", element("strong", name), f" = {value}", **select),
@@ -533,7 +533,9 @@ def editor(answered: Answered, name: str, revision: int = 0, rows: int = 0) -> M
     siblings = model.variables_of(variable.leaf)
     is_choice = variable.kind == "choice"
     if variable.idle:
-        control = element("p", "This column never varied, so it is no evidence.", class_="note")
+        control = element(
+            "p", "This column was constant in training, so it cannot be evidence.", class_="note"
+        )
     else:
         control = (_categories if is_choice else _control)(answered, name)
     return element(

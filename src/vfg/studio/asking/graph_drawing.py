@@ -378,7 +378,7 @@ def node_details(model: OpenModel, name: str, consistency: Mapping[str, float]) 
     for edge in graph.edges_from(name)[:3]:
         rows.append((f"to {edge.parent}", flow(model, edge)))
     if name in consistency:
-        rows.append(("consistency", f"off by {consistency[name]:.3g} on average"))
+        rows.append(("consistency", f"mean distance {consistency[name]:.3g}"))
     elif not graph.edges_from(name):
         rows.append(("place", "root"))
     return element(

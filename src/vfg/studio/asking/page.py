@@ -95,7 +95,7 @@ def build_graph(session: Session) -> list[Any]:
     """The whole graph, the details of a node and the legend."""
     graph = session.model.graph
     by_name = dcc.Dropdown(node_names(graph), id="node-by-name", placeholder="choose")
-    note = html.P("Choose a node to see what it holds and how it is joined.", className="note")
+    note = html.P("Choose a node to see its columns, width and edges.", className="note")
     node = [
         html.H2("Node"),
         html.Div(note, id="node-details", **{"aria-live": "polite"}),

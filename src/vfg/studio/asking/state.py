@@ -163,7 +163,7 @@ def _apply(model: OpenModel, state: PageState, action: Action, row_of: RowOf | N
 def _set(model: OpenModel, state: PageState, action: Action) -> PageState:
     variable = model.variable(action["name"])
     if variable.idle:
-        raise ValueError(f"{variable.name!r} never varied in training, so it is no evidence")
+        raise ValueError(f"{variable.name!r} was constant in training, so it cannot be evidence")
     text, given = action["value"], state.question.given
     value = variable.categories[int(text)] if action.get("choice") else variable.parse(text)
     if action.get("choice") and given.get(variable.name) == value:

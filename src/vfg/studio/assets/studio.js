@@ -78,7 +78,7 @@
     put("code", view.code);
     put("ask-graph", view.graph);
     showGraph(view.large);
-    put("node-details", view.node || "<p class=note>Choose a node to see what it holds and how it is joined.</p>");
+    put("node-details", view.node || "<p class=note>Choose a node to see its columns, width and edges.</p>");
     byId("node-details").dataset.node = view.chosen;
     byId("ask-node").disabled = !view.chosen;
     showError(view.error);

@@ -65,7 +65,7 @@ def build(model: OpenModel) -> list[Any]:
                 kind="box-head",
             ),
             html.P("Observed numbers of the open table are held out and inferred; intervals of a "
-                   "level should cover that share of them.", className="note"),
+                   "level should contain that share of them.", className="note"),
             html.P(id="calibration-note", className="note", role="status"),
             plot("calibration-plot", CALIBRATION_HEIGHT),
             html.Div(id="calibration-table", className="scroll", tabIndex="0"),
@@ -222,7 +222,7 @@ def _register_model(app: Dash, session: Session) -> None:
         except ValueError as error:
             return *hidden, html.Span(str(error), className="problem", role="alert")
         if history is None or not len(history):
-            return *hidden, "Pick a file that history.save(path) wrote."
+            return *hidden, "Choose a file that history.save(path) wrote."
         return parts.history_lines(history), parts.plot_style(HISTORY_HEIGHT), ""
 
 
