@@ -26,7 +26,8 @@ from vfg.imputation.curved_draws import (
 from vfg.imputation.encoded_ensemble import CHOOSING
 from vfg.imputation.ensemble import DRAWS, Prediction, quantiles_of_draws
 from vfg.imputation.limits import lift_passed
-from vfg.imputation.missingness import Tilt, tilt_by_rows, weigh_as_observed
+from vfg.imputation.missing_at_random import weigh_as_observed
+from vfg.imputation.missingness import Tilt, tilt_by_rows
 from vfg.imputation.parameter_draws import (
     Departures,
     NormalModel,

@@ -32,6 +32,19 @@ from torch import Tensor
 from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import ExactMeans
 from vfg.gaussian.parameters import factors_of
+from vfg.imputation.missing_at_random import (
+    COMMON_SPREAD,
+    FEWEST,
+    MARGIN,
+    are_blocks,
+    evidence_of_a_driver,
+    evidence_of_one,
+    evidence_of_others,
+    evidence_of_rivals,
+    explain_by_masks,
+    log_probs,
+    masks_beyond,
+)
 from vfg.imputation.parameter_draws import NormalModel, fit_normal
 from vfg.imputation.rubin import Pooled
 from vfg.imputation.selection import LOGISTIC, Selection, fit_selection, fit_step
@@ -42,13 +55,9 @@ ROWS = 4000
 """Rows that slopes are fitted to, at most: the common slope of 5 columns is then known to 0.04."""
 COLUMNS = 60
 """Columns whose slopes are fitted, at most, which bounds the time; others get the common slope."""
-FEWEST = 20
-"""Missing and observed cells of a column below which its slope is the common one."""
 SPREADS = (0.05, 0.3)
 """Deviations of the slopes of columns from the common slope, among which the evidence chooses. With
 1, slopes of single columns made errors up to four times as large on eight UCI tables."""
-COMMON_SPREAD = 1.0
-"""Deviation of the common slope in its prior."""
 STEEPEST = 3.0
 """The steepest slope: an odds ratio of 20 per deviation."""
 FURTHEST = 2.0
@@ -76,21 +85,6 @@ PILE = 3.0
 is a pile of cells at a bound, such as 0."""
 ROUNDS, STEPS = 6, 3
 """Rounds in which the tilt by other missing cells is computed anew, and Newton steps in each."""
-PREDICTORS = 20
-"""Columns that may explain the missing cells of another one, at most, which bounds the time."""
-DRIVERS = 5
-"""Columns of which each is tried as the one that all missing cells depend on."""
-RIDGES = (1.0, 10.0, 100.0)
-"""Prior precisions of their coefficients, among which the evidence chooses for every column."""
-BLOCKED = 0.68
-"""How much of what there is to explain masks of other columns may explain. Above it columns are
-missing in blocks, and a reason that they have in common looks like slopes. It was 0.70 to 0.97 for
-blocks of two and three columns and 100 to 2,000 rows, and at most 0.66 for cells missing by their
-value on seven tables."""
-MARGIN = 10.0
-"""Logarithm of the Bayes factor above which cells count as missing by their value. On 14 UCI tables
-it was below 0 for cells missing completely at random, also in blocks, and 28 to 950 for cells
-missing by their value, one table of independent columns aside."""
 SHARE = 0.8
 """How much of what the other columns explain, as logarithms of Bayes factors, slopes that are alike
 must explain. On these tables it was at most 0.6 where cells were missing by other columns, and 0.9
@@ -127,8 +121,6 @@ SKEWED = 1.0
 """The skewness of a column from which its normal scores are examined, too."""
 SCORED_COLUMNS, SCORED_ROWS = 40, 5
 """The most columns, and the fewest rows per column, of tables whose scores are examined."""
-HEAVIEST = 10.0
-"""The most that a missing cell may count that stands for observed ones, in average cells."""
 GRID = (np.arange(40.0) + 0.5) / 40.0
 """Shares over which those of the three explanations are integrated."""
 
@@ -462,16 +454,16 @@ def _find_slopes(
     `views` are completed values among which those are that missing cells may depend on instead.
     """
     seen = predictions.observed
-    offsets, masks = _offsets_by_masks(seen, chosen)
+    offsets, masks = explain_by_masks(seen, chosen)
     alike, different = (_fit_slopes(predictions, chosen, offsets, spread) for spread in SPREADS)
     best, rival = max(alike, different, key=lambda fit: fit.evidence), 0.0
     if assumed != "self":
-        if _are_blocks(seen, chosen, masks):
+        if are_blocks(seen, chosen, masks):
             return Mechanism(None, best.evidence, float(masks.sum()))
         is_common = best.evidence > MARGIN
         if is_common:
-            others = _evidence_of_others(views, seen, chosen, offsets)
-            driver = _evidence_of_a_driver(views, seen, chosen, offsets)
+            others = evidence_of_others(views, seen, chosen, offsets)
+            driver = evidence_of_a_driver(views, seen, chosen, offsets)
             total = float(others.clip(0.0).sum())
             rival, most = max(total, driver), max(total, driver / SHARE)
             is_common = alike.evidence > max(MARGIN, SHARE * total, driver + DRIVER_MARGIN)
@@ -505,14 +497,14 @@ def _judge_columns(
     """
     observed = predictions.observed
     fit = _fit_slopes(predictions, chosen, None, COMMON_SPREAD, 0.0)
-    is_explained = offsets is None or _masks_beyond(fit.logits, observed, chosen) <= MARGIN
+    is_explained = offsets is None or masks_beyond(fit.logits, observed, chosen) <= MARGIN
     if not is_explained:
         fit = _fit_slopes(predictions, chosen, offsets, COMMON_SPREAD, 0.0)
     if fit.by_column.max() <= COLUMN_MARGIN:
         return None
-    rivals = _evidence_of_rivals(views, observed, chosen, offsets)
+    rivals = evidence_of_rivals(views, observed, chosen, offsets)
     if is_explained and offsets is not None:
-        alone = _evidence_of_rivals(views, observed, chosen, None)
+        alone = evidence_of_rivals(views, observed, chosen, None)
         rivals = np.maximum(alone, masks + rivals.clip(0.0))
     own, steep = _with_steps(fit, x, observed, chosen, offsets, is_explained)
     # Columns without evidence of either say nothing about why cells of others are missing.
@@ -520,7 +512,7 @@ def _judge_columns(
     chance[told] = _chances(own[told], rivals[told] + DOUBT)
     found = (chance > 0.5) & (fit.by_column > COLUMN_MARGIN)
     # A column that predicts alone is as simple, wherever it stands.
-    alone = _evidence_of_one(views, observed, chosen, None if is_explained else offsets)
+    alone = evidence_of_one(views, observed, chosen, None if is_explained else offsets)
     margin = np.maximum(ONE_MARGIN, ONE_SHARE * own)
     found &= own > alone + np.log(max(1, observed.shape[1] - 1)) + margin
     if not found.any():
@@ -613,10 +605,10 @@ def _find_step(
     if found is None:
         return None
     slopes, evidence = found
-    rival = _evidence_of_rivals(views, observed, chosen, None).clip(0.0).sum()
-    rival = max(float(rival), _evidence_of_a_driver(views, observed, chosen, None))
+    rival = evidence_of_rivals(views, observed, chosen, None).clip(0.0).sum()
+    rival = max(float(rival), evidence_of_a_driver(views, observed, chosen, None))
     if offsets is not None:
-        beside = _evidence_of_rivals(views, observed, chosen, offsets).clip(0.0).sum()
+        beside = evidence_of_rivals(views, observed, chosen, offsets).clip(0.0).sum()
         rival = max(rival, float(masks.clip(0.0).sum() + beside))
     return Mechanism(slopes, evidence, rival) if evidence > rival + MARGIN else None
 
@@ -859,8 +851,8 @@ def _fit_slopes(
             intercepts = intercepts + left.sum(0) / total - centre * change
     own = slopes[chosen]
     logits = intercepts + own * means + 0.5 * own**2 * variances
-    gains = _log_probs(logits, missing).sum(0) - _log_probs(start, missing).sum(0)
-    gain = _log_probs(logits, missing).sum() - _log_probs(start, missing).sum()
+    gains = log_probs(logits, missing).sum(0) - log_probs(start, missing).sum(0)
+    gain = log_probs(logits, missing).sum() - log_probs(start, missing).sum()
     # Cells of a row that are missing together count as the fewer observations that they are.
     by_row = ((missing - scipy.special.expit(logits)) * (inputs - centre)).sum(1)
     clustering = max(1.0, float((by_row**2).sum() / information.sum()))
@@ -872,193 +864,3 @@ def _fit_slopes(
     factors = 0.5 * information * (free**2 - (free - towards) ** 2) / clustering
     evidence = float(gain / clustering - 0.5 * penalty)
     return _Fit(slopes, common, evidence, factors, gains - 0.5 * penalties, logits)
-
-
-def _offsets_by_masks(observed: Mask, chosen: Array) -> tuple[Array | None, Array]:
-    """Log-odds of missing cells given which other cells are missing; None if they are independent.
-
-    Cells that are missing together say nothing about values. Second, the evidence by column.
-    """
-    missing = (~observed).astype(float)
-    found = [_explain(np.delete(missing, column, axis=1), missing[:, column]) for column in chosen]
-    evidence = np.array([one.evidence for one in found])
-    if sum(max(0.0, one.evidence) for one in found) <= MARGIN:
-        return None, evidence
-    return np.stack([one.logits for one in found], axis=1), evidence
-
-
-def _are_blocks(observed: Mask, chosen: Array, evidence: Array) -> bool:
-    """Whether columns are missing together, so that nothing is left for their values to explain.
-
-    The evidence is that of masks of other columns, by column.
-    """
-    share = (~observed[:, chosen]).mean(0)
-    most = len(observed) * (scipy.special.entr(share) + scipy.special.entr(1.0 - share))
-    return bool(np.median(evidence / most) > BLOCKED)
-
-
-def weigh_as_observed(completed: Array, observed: Mask) -> Array:
-    """Weights of missing cells with which their rows are like those where the column is observed.
-
-    They are the odds that a cell is observed given the other columns, relative to their mean.
-
-    Example:
-        >>> completed = np.repeat([[0.0, 0.0], [0.0, 1.0]], 200, axis=0)
-        >>> observed = np.arange(400)[:, None] % [4, 1] >= [1, 0]
-        >>> observed[200:, 0] = np.arange(200) % 4 == 0
-        >>> weights = weigh_as_observed(completed, observed)[:, 0]
-        >>> [round(float(weights[rows].max()), 1) for rows in (slice(200), slice(200, None))]
-        [2.9, 0.4]
-    """
-    weights = (~observed).astype(float)
-    for column in np.flatnonzero((~observed).sum(0) >= FEWEST):
-        missing = ~observed[:, column]
-        found = _explain(np.delete(completed, column, axis=1), missing.astype(float))
-        odds = np.exp(-found.logits[missing])
-        weights[missing, column] = np.minimum(odds / odds.mean(), HEAVIEST)
-    return weights
-
-
-def _masks_beyond(logits: Array, observed: Mask, chosen: Array) -> float:
-    """log Bayes factor of the model that masks of other columns matter beside some logits."""
-    missing = (~observed).astype(float)
-    return sum(
-        max(0.0, _explain(np.delete(missing, column, axis=1), missing[:, column], own).evidence)
-        for column, own in zip(chosen, logits.T, strict=True)
-    )
-
-
-def _evidence_of_rivals(
-    views: list[Array], observed: Mask, chosen: Array, offsets: Array | None
-) -> Array:
-    """log Bayes factors of columns: their missing cells depend on one or all other columns."""
-    return np.maximum(
-        _evidence_of_others(views, observed, chosen, offsets),
-        _evidence_of_one(views, observed, chosen, offsets),
-    )
-
-
-def _evidence_of_others(
-    views: list[Array], observed: Mask, chosen: Array, offsets: Array | None
-) -> Array:
-    """log Bayes factors of columns: their missing cells depend on the other columns."""
-    views = [(values - values.mean(0)).clip(-4.0, 4.0) for values in views]
-    found = []
-    for place, column in enumerate(chosen):
-        missing = (~observed[:, column]).astype(float)
-        start = None if offsets is None else offsets[:, place]
-        fits = [_explain(np.delete(view, column, axis=1), missing, start) for view in views]
-        found.append(max(fit.evidence for fit in fits))
-    return np.array(found)
-
-
-def _evidence_of_one(
-    views: list[Array], observed: Mask, chosen: Array, offsets: Array | None
-) -> Array:
-    """log Bayes factors of columns: their missing cells depend on one of the other columns."""
-    found = [_evidence_of_one_in(view, observed, chosen, offsets) for view in views]
-    return np.asarray(np.max(found, axis=0))
-
-
-def _evidence_of_one_in(
-    values: Array, observed: Mask, chosen: Array, offsets: Array | None
-) -> Array:
-    """The same, of columns as a view has them."""
-    values = values.clip(-4.0, 4.0)
-    values = (values - values.mean(0)) / (values.std(0) + 1e-9)
-    found = []
-    for place, column in enumerate(chosen):
-        missing = (~observed[:, column]).astype(float)
-        share = missing.mean()
-        logits = np.log(share / (1.0 - share)) if offsets is None else offsets[:, place]
-        start = np.zeros(len(missing)) + logits
-        scores = np.abs((missing - scipy.special.expit(start)) @ values)
-        scores[column] = -1.0
-        fits = [
-            _logistic(np.stack([values[:, k], np.ones(len(missing))], 1), missing, start, 1.0)
-            for k in np.argsort(-scores, kind="stable")[: min(2, len(scores) - 1)]
-        ]
-        best = max((fit.evidence for fit in fits), default=0.0)
-        found.append(best - np.log(max(1, values.shape[1] - 1)))
-    return np.array(found)
-
-
-def _evidence_of_a_driver(
-    views: list[Array], observed: Mask, chosen: Array, offsets: Array | None
-) -> float:
-    """log Bayes factor of the model that the missing cells of all columns depend on one of them.
-
-    With one slope for all columns, it is as simple as slopes of their own values.
-    """
-    return max(_evidence_of_a_driver_in(view, observed, chosen, offsets) for view in views)
-
-
-def _evidence_of_a_driver_in(
-    values: Array, observed: Mask, chosen: Array, offsets: Array | None
-) -> float:
-    """The same, of columns as a view has them."""
-    missing = (~observed[:, chosen]).astype(float)
-    values = (values - values.mean(0)).clip(-4.0, 4.0)
-    scores = ((missing - missing.mean(0)).T @ values) / (values.std(0) + 1e-9)
-    scores[range(len(chosen)), chosen] = 0.0
-    best = -np.inf
-    for driver in np.argsort(-np.abs(scores.sum(0)), kind="stable")[:DRIVERS]:
-        own = chosen != driver
-        inputs, share = values[:, driver, None], missing[:, own].mean(0)
-        start = np.log(share / (1.0 - share)) if offsets is None else offsets[:, own]
-        intercepts, slope = start.copy(), 0.0
-        for _ in range(6):
-            chance = scipy.special.expit(intercepts + slope * inputs)
-            left, weight = missing[:, own] - chance, chance * (1.0 - chance)
-            total = weight.sum(0) + 1e-9
-            centre = (weight * inputs).sum(0) / total
-            information = float((weight * (inputs - centre) ** 2).sum())
-            score = float((left * (inputs - centre)).sum()) - slope / COMMON_SPREAD**2
-            change = score / (information + COMMON_SPREAD**-2)
-            slope += change
-            intercepts = intercepts + left.sum(0) / total - centre * change
-        logits = intercepts + slope * inputs
-        gain = _log_probs(logits, missing[:, own]).sum() - _log_probs(start, missing[:, own]).sum()
-        by_row = ((missing[:, own] - scipy.special.expit(logits)) * (inputs - centre)).sum(1)
-        clustering = max(1.0, float((by_row**2).sum()) / max(information, 1e-9))
-        penalty = (slope / COMMON_SPREAD) ** 2 + np.log1p(COMMON_SPREAD**2 * information)
-        best = max(best, float(gain / clustering - 0.5 * penalty - np.log(values.shape[1])))
-    return best
-
-
-class _Explained(NamedTuple):
-    """A logistic regression of missing cells."""
-
-    logits: Array
-    evidence: float  # log Bayes factor against the start
-
-
-def _explain(inputs: Array, missing: Array, start: Array | None = None) -> _Explained:
-    """The logistic regression on some of the inputs with the ridge of most evidence."""
-    share = missing.mean()
-    start = np.full(len(missing), np.log(share / (1.0 - share))) if start is None else start
-    inputs = inputs - inputs.mean(0)
-    scores = (missing - scipy.special.expit(start)) @ inputs / (inputs.std(0) + 1e-9)
-    design = inputs[:, np.argsort(-np.abs(scores), kind="stable")[:PREDICTORS]]
-    design = np.concatenate([design, np.ones((len(design), 1))], axis=1)
-    fits = [_logistic(design, missing, start, ridge) for ridge in RIDGES]
-    return max([_Explained(start, 0.0), *fits], key=lambda fit: fit.evidence)
-
-
-def _logistic(design: Array, missing: Array, start: Array, ridge: float) -> _Explained:
-    """A logistic regression beside fixed logits, with its evidence by Laplace's method."""
-    prior = np.append(np.full(design.shape[1] - 1, ridge), 0.0)
-    weights = np.zeros(design.shape[1])
-    for _ in range(5):
-        chance = scipy.special.expit(start + design @ weights)
-        curvature = (design * (chance * (1.0 - chance))[:, None]).T @ design + np.diag(prior + 1e-9)
-        weights += np.linalg.solve(curvature, design.T @ (missing - chance) - prior * weights)
-    logits = start + design @ weights
-    gain = _log_probs(logits, missing).sum() - _log_probs(start, missing).sum()
-    volume = np.linalg.slogdet(curvature[:-1, :-1])[1] - (len(prior) - 1) * np.log(ridge)
-    return _Explained(logits, float(gain - 0.5 * (prior * weights**2).sum() - 0.5 * volume))
-
-
-def _log_probs(logits: Array, missing: Array) -> Array:
-    """log-probabilities of what is missing and what is not."""
-    return np.asarray(missing * logits - np.logaddexp(0.0, logits))
