@@ -101,9 +101,14 @@ class Trained:
         return sum(part.steps for part in self.longest)
 
     @property
+    def first_steps(self) -> int:
+        """Of the first run, whose history is the one that is kept."""
+        return sum(part.steps for part in self.runs[0])
+
+    @property
     def images(self) -> int:
-        """Rows that its steps have seen."""
-        return sum(part.steps * part.batch for part in self.longest)
+        """Rows that the steps of the first run have seen."""
+        return sum(part.steps * part.batch for part in self.runs[0])
 
 
 def train(members: Sequence[Any], rows: Tensor, valid: Tensor, budget: Budget) -> Trained:

@@ -2,11 +2,12 @@
 
 The paper's deterministic tree has a surrogate, whose parts are shown apart. With sampled states the
 same graph has a bound that holds, as have a VAE, three VAEs whose posterior is bent by 16 flows and
-a VAE with two levels, with 64 latent variables and gated convolutions. All have the same rows,
-optimiser and `SECONDS` per seed. NLL is -ELBO less the gap to the importance-weighted likelihood on
-2,000 test rows (on all if there are fewer than 4,000).
+a VAE with two levels, with 64 latent variables and gated convolutions. All have the same rows and
+optimiser. A run without options trains each seed for `SECONDS`; the results are merged from runs of
+several lengths, which their page lists. NLL is -ELBO less the gap to the importance-weighted
+likelihood on 2,000 test rows (on all if there are fewer than 4,000).
 
-    python -m experiments.paper.likelihood             25 minutes on one H200
+    python -m experiments.paper.likelihood             52 minutes of training on a GPU, and tests
     python -m experiments.paper.likelihood --resume    goes on after the last finished model
     python -m experiments.paper.likelihood --quick     scikit-learn's digits, 2 minutes on a CPU
     python -m experiments.paper.likelihood --merge A B likelihood.json of these folders, as one
@@ -155,6 +156,7 @@ def trained(
     about = {
         "parameters": count(members[0]),
         "steps": run.steps,
+        "first_steps": run.first_steps,
         "batch": budget.batch,
         "images": run.images,
         "rate": getattr(members[0], "settings", {}).get("rate", budget.rate),
@@ -356,8 +358,16 @@ def measure_all(names: Sequence[str], given: Arguments, cells: Cells) -> None:
 PER_SEED = ("elbo", "nll", "effective", "train", "seeds")
 
 
+def first_steps(row: dict[str, Any]) -> int:
+    """Steps of the first seed, whose curve and images a row has; `steps` are the seeds' mean."""
+    return int(row.get("first_steps", row["steps"]))
+
+
 def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One row of the runs of a model: the best settings, seeds side by side, seconds added up."""
+    """One row of the runs of a model: the best settings, seeds side by side, seconds added up.
+
+    Steps are the mean over seeds, those of the first seed are kept beside them.
+    """
     tried: dict[str, list[dict[str, Any]]] = {}
     rates: dict[str, float] = {}
     for row in sorted(rows, key=lambda row: row.get("seeds", [0])):
@@ -372,7 +382,10 @@ def merge_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     steps = round(sum(run["steps"] * len(run["seeds"]) for run in runs) / len(joined["seeds"]))
     together = max(run.get("together", 1) for run in runs)
     ordered = {settings: rates[settings] for settings in sorted(rates)}
-    return runs[0] | joined | added | {"steps": steps, "rates": ordered, "together": together}
+    merged = {"steps": steps, "rates": ordered, "together": together}
+    if len(runs) > 1:
+        merged["first_steps"] = first_steps(runs[0])
+    return runs[0] | joined | added | merged
 
 
 def merge(
@@ -397,15 +410,23 @@ def merge(
         skipped = [model for model in old["skipped"] if model not in models]
         sets[name] = old | {"models": models, "seeds": seeds, "skipped": skipped}
     draws = max(one["draws"] for one in (before, *found))
-    return before | {"seconds": _seconds(sets), "draws": draws, "data": sets}
+    described = {"merged": True, "seconds": _seconds(sets), "draws": draws, "data": sets}
+    return before | described
 
 
 def _short(value: Any) -> str:
     return "/".join(f"{one:.2f}" for one in value) if isinstance(value, list) else str(value)
 
 
+def checked_steps(row: dict[str, Any]) -> list[float]:
+    """After how many steps the first seed was validated, before its last stage."""
+    values = row["validation"]
+    total = first_steps(row) - row.get("finish", {"steps": 0})["steps"]
+    return [(k + 1) * total / len(values) for k in range(len(values))]
+
+
 def draw_validation(found: dict[str, Any]) -> Any:
-    """The bounds on validation rows by training step, from the first whose axis is readable."""
+    """The bounds on validation rows by training step; the best bound of every model is in sight."""
     from matplotlib.lines import Line2D
 
     figure, axes = subplots(1, len(found["data"]), figsize=(12, 4.2), squeeze=False)
@@ -420,13 +441,12 @@ def draw_validation(found: dict[str, Any]) -> Any:
             row = part["models"].get(model, {})
             if "validation" not in row:
                 continue
-            values = row["validation"]
-            total = row["steps"] - row.get("finish", {"steps": 0})["steps"]
-            steps = [(k + 1) * total / len(values) for k in range(len(values))]
+            values, steps = row["validation"], checked_steps(row)
             axis.plot(steps, values, markevery=max(1, len(values) // 8), **looks[model])
-        best = min(min(row.get("validation", [math.inf])) for row in part["models"].values())
+        curves = [row["validation"] for row in part["models"].values() if "validation" in row]
+        best = [min(values) for values in curves]
         tidy(axis, x="steps", y="−ELBO on validation rows", title=name)
-        axis.set(ylim=(0.99 * best, 1.25 * best))
+        axis.set(ylim=(0.99 * min(best), max(1.25 * min(best), 1.02 * max(best))))
         axis.locator_params(axis="x", nbins=5)
     lines = [Line2D([], [], label=name, **look) for name, look in looks.items()]
     figure.legend(handles=lines, loc="outside lower center", ncols=5, frameon=False, fontsize=8)

@@ -1,5 +1,6 @@
 """The baselines of the image experiments and their training, against independent answers."""
 
+import json
 import math
 from argparse import Namespace
 
@@ -12,8 +13,9 @@ from experiments.benchmarks import conditional_images
 from experiments.cells import Cells
 from experiments.paper import likelihood
 from experiments.paper.image_models import encoding, papers, papers_sampled, residual
-from experiments.paper.image_training import Budget, count, train
+from experiments.paper.image_training import Budget, Part, Trained, count, train
 from experiments.paper.probes import linear_accuracy, nearest_accuracy, prior_accuracy
+from experiments.results import FOLDER
 from vfg.training.data import choose_device
 
 
@@ -121,7 +123,7 @@ def test_a_run_finishes_with_settings_of_its_own():
     run = train([member], rows(), valid, BUDGET)
     ((first, last),) = run.runs
     assert (first.steps, last.steps) == (30, 10)
-    assert run.images == 30 * BUDGET.batch + 10 * 10
+    assert (run.first_steps, run.images) == (40, 30 * BUDGET.batch + 10 * 10)
     weighted = member.log_likelihood(valid, 2).mean().item()
     best = min(epoch.validation for epoch in last.history)
     assert weighted == pytest.approx(-64 * best, rel=1e-3)
@@ -336,6 +338,43 @@ def test_runs_are_added_to_a_row_and_untested_settings_count_as_tried():
     assert not likelihood.is_behind(seed, before, key)  # a further seed is always tested
     assert not likelihood.is_behind(behind | {"validation": [83.0]}, before, key)
     assert not likelihood.is_behind(behind, before, {"data": "mnist", "model": "IAF"})
+
+
+def test_first_seeds_keep_their_steps_and_images_where_others_have_more_or_fewer():
+    history = [Namespace(validation=1.0)]
+    runs = [[Part(history * length, each=10, batch=4)] for length in (2, 5)]
+    run = Trained(runs, seconds=1.0, captured=True)
+    assert (run.steps, run.first_steps, run.images) == (50, 20, 80)
+    seconds = {"train_seconds": 2.0, "test_seconds": 1.0}
+    rows = [
+        {"seeds": [seed], "validation": [85.0], "elbo": [84.0], "steps": steps, **seconds}
+        for seed, steps in ((0, 90), (1, 30))
+    ]
+    row = likelihood.merge_rows(rows)
+    assert (row["steps"], row["first_steps"]) == (60, 90)
+    again = likelihood.merge_rows([row, rows[1] | {"seeds": [2], "steps": 15}])
+    assert (again["steps"], again["first_steps"]) == (45, 90)
+
+
+def test_curves_end_at_the_steps_of_the_first_seed_and_show_every_best_bound():
+    pytest.importorskip("matplotlib.pyplot", reason="a picture").switch_backend("Agg")
+    data = json.loads((FOLDER / "likelihood.json").read_text())["data"]
+    figure = likelihood.draw_validation({"data": data})
+    for axis, part in zip(figure.axes, data.values(), strict=True):
+        rows = [row for row in part["models"].values() if "validation" in row]
+        low, high = axis.get_ylim()
+        assert all(low < min(row["validation"]) < high for row in rows)
+        drawn = {tuple(line.get_ydata()): line.get_xdata() for line in axis.lines}
+        for row in rows:
+            steps = drawn[tuple(row["validation"])]
+            last = row.get("finish", {"steps": 0})["steps"]
+            assert steps[-1] == row.get("first_steps", row["steps"]) - last
+            assert steps[0] % 1 == 0  # a whole number of steps between two validations
+
+
+def test_the_documented_minutes_are_those_of_all_jobs():
+    seconds = sum(job.seconds for name in likelihood.SECONDS for job in likelihood.jobs(name))
+    assert f" {seconds / 60:.0f} minutes of training" in likelihood.__doc__
 
 
 def test_conditional_bounds_of_the_masked_vae_and_of_many_draws_agree():
