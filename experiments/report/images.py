@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from statistics import mean
 from typing import Any
 
+from ..benchmarks.image_ablation import VARIANTS as ALL_VARIANTS
+from ..paper.likelihood import ENCODING, SAME_SIZE, checked_steps, first_steps
 from ..results import FOLDER
 from .render import NONE, TEMPLATES, Found, apart, fill, least, plural, rows, spread, table
 
@@ -21,6 +23,8 @@ TERMS = 9
 MEASURES = ("elbo", "nll")
 LONGER = ", longer"
 """How the names of models end that had more seconds than the baselines."""
+REPLACED = {"elbo": 83.01, "nll": 79.90}
+"""Of the second seed of the longer run, before it was run again alone on the GPU."""
 MODELS = {
     "model": "{name}",
     "-ELBO": lambda row: spread(row["elbo"]),
@@ -32,7 +36,7 @@ MODELS = {
 RUNS = {
     **MODELS,
     "batch": "{batch}",
-    "million images": lambda row: f"{row.get('images', row['steps'] * row['batch']) / 1e6:.1f}",
+    "million images, first seed": lambda row: f"{_images(row) / 1e6:.1f}",
     "seconds per seed": lambda row: f"{_seconds_per_seed(row):.0f}",
     "processes": lambda row: str(row.get("together", 1)),
     "draws": "{draws:,}",
@@ -94,6 +98,8 @@ def likelihood(found: Found) -> str:
     return fill(
         "likelihood",
         **{**found, "note": note},
+        effective=_effective(sets),
+        replaced=REPLACED,
         surrogates=surrogates if parts else "",
         short=", short budget" if vae and mean(vae["elbo"]) > GOOD_VAE else "",
         sections="\n".join(_section(name, one) for name, one in sets.items()),
@@ -105,7 +111,8 @@ def _section(name: str, found: Found) -> str:
     lines = [
         f"### {_capital(source)}, {plural(len(found['seeds']), 'seed')}",
         table(RUNS, [{**row, "name": model} for model, row in models.items()]),
-        _verdict(models),
+        " ".join(filter(None, (_verdict(models), _sooner(models)))),
+        *_underfitted(name, models),
         *_longer(models),
         *_tried(models),
     ]
@@ -117,6 +124,23 @@ def _section(name: str, found: Found) -> str:
     if found["skipped"]:
         lines.append(f"Not measured: {', '.join(found['skipped'])}.")
     return "\n\n".join(lines) + "\n"
+
+
+def _images(row: Found) -> int:
+    """Rows that the first seed has seen."""
+    return int(row.get("images", first_steps(row) * row["batch"]))
+
+
+def _effective(sets: dict[str, Found]) -> str:
+    """The fewest effective draws of the encoding edge, and the data set."""
+    fewest = {
+        one["source"]: mean(one["models"][ENCODING]["effective"])
+        for one in sets.values()
+        if ENCODING in one["models"]
+    }
+    if not fewest:
+        return ""
+    return f" ({fewest[least(fewest)]:.1f} of the encoding edge on {least(fewest)})"
 
 
 def _seconds_per_seed(row: Found) -> float:
@@ -145,15 +169,60 @@ def _verdict(models: dict[str, Any]) -> str:
     return f"*{ours}* is {elbo} the best baseline by NLL, *{other}*, in -ELBO and {nll} it in NLL."
 
 
+def _sooner(models: dict[str, Any]) -> str:
+    """Whether our best model is ahead after as many steps as each baseline had, by first seeds."""
+    ours, _ = best_models(models)
+    others = [n for n, row in models.items() if not n.startswith("VFG") and "validation" in row]
+    if ours is None or not others:
+        return ""
+    behind = [name for name in others if not _is_sooner(models[ours], models[name])]
+    but = f" but {', '.join(behind)}" if behind else ""
+    return fill("likelihood.sooner", but=but).strip()
+
+
+def _is_sooner(ours: Found, other: Found) -> bool:
+    curve = zip(checked_steps(ours), ours["validation"], strict=True)
+    reached = [bound for steps, bound in curve if steps <= checked_steps(other)[-1]]
+    return bool(min(reached, default=math.inf) < min(other["validation"]))
+
+
+def _underfitted(name: str, models: dict[str, Any]) -> Iterator[str]:
+    """A note where no baseline of our size is better on training rows than on test rows."""
+    others = {n.removesuffix(SAME_SIZE): row for n, row in models.items() if n.endswith(SAME_SIZE)}
+    if not others or any(mean(row["train"]) < mean(row["elbo"]) for row in others.values()):
+        return
+    shown = [
+        f"{other} {mean(row['train']):.1f} and {mean(row['elbo']):.1f}"
+        for other, row in others.items()
+    ]
+    rates = {_rate(how) for row in others.values() for how in row["rates"]}
+    chosen = {_rate(min(row["rates"], key=row["rates"].__getitem__)) for row in others.values()}
+    tried = f"The highest rate tried, {max(rates):g}, was the best for each. "
+    published = PUBLISHED.get(name, {}).get("orthogonal Sylvester")
+    yield fill(
+        "likelihood.underfitted",
+        shown="; ".join(shown),
+        tried=tried if chosen == {max(rates)} else "",
+        published=f" Published orthogonal Sylvester flows have an NLL of {published[1]:.2f}."
+        if published
+        else "",
+    ).strip()
+
+
+def _rate(settings: str) -> float:
+    """The learning rate of settings such as `0.001, dropout 0.1`."""
+    return float(settings.partition(",")[0])
+
+
 def _longer(models: dict[str, Any]) -> Iterator[str]:
-    """What the models with more seconds reach, without a comparison."""
+    """What the models with more steps reach, without a comparison."""
     for name, row in models.items():
         if name.endswith(LONGER):
             yield fill(
                 "likelihood.longer",
                 name=name,
-                seconds=_seconds_per_seed(row),
-                usual=_seconds_per_seed(models[name.removesuffix(LONGER)]),
+                steps=row["steps"],
+                usual_steps=models[name.removesuffix(LONGER)]["steps"],
                 seeds=plural(len(row["elbo"]), "seed"),
                 elbo=spread(row["elbo"]),
                 nll=spread(row["nll"]),
@@ -278,7 +347,8 @@ def image_ablation(found: Found) -> str:
         {**row, "name": name, **{f"by_{what}": row[what] - chosen[what] for what in MEASURES}}
         for name, row in variants.items()
     ]
-    fields = {"data": _capital(found["data"]), "steps": chosen["steps"]}
+    fields: dict[str, Any] = {"data": _capital(found["data"]), "steps": chosen["steps"]}
+    fields["missing"] = "".join(f"{name}, " for name in ALL_VARIANTS if name not in variants)
     return fill("image_ablation", **{**found, **fields}, table=table(VARIANTS, records))
 
 
@@ -351,16 +421,26 @@ def conditional_images(found: Found) -> str:
     ours = models["VFG"]
     keys = {column: f"{kind}, {what}" for column, kind, what in COMPARED}
     body = [
-        [name, *(_change(ours[key], models[name][key]) for key in keys.values())]
+        [name, *(change(ours[key], models[name][key]) for key in keys.values())]
         for name in models
         if name not in ("VFG", "regressor")
     ]
     records = [{**row, "name": name} for name, row in models.items()]
     changes = rows(["VFG against", *keys], body)
-    return fill("conditional_images", **found, table=table(ASKED, records), changes=changes)
+    vae, alike = models["masked VAE"], models["masked VAE, hidden part too"]
+    return fill(
+        "conditional_images",
+        **found,
+        table=table(ASKED, records),
+        changes=changes,
+        smaller=vae["parameters"] / ours["parameters"],
+        whole=mean(vae["whole"]) - mean(ours["whole"]),
+        half=change(ours[keys["half: bound"]], alike[keys["half: bound"]]),
+        block=change(ours[keys["block: bound"]], alike[keys["block: bound"]]),
+    )
 
 
-def _change(ours: list[float], other: list[float]) -> str:
+def change(ours: list[float], other: list[float]) -> str:
     """By how many per cent the mean of one is below or above that of another."""
     share = 100.0 * (1.0 - mean(ours) / mean(other))
     return f"{abs(share):.1f} % {'less' if share > 0 else 'more'}"

@@ -41,12 +41,15 @@ def fill(template: str, /, **fields: Any) -> str:
 
 
 def provenance(found: Found) -> str:
-    """Command, machine and time."""
+    """Command, machine and time; several runs of the command if results are merged."""
     machine = found["machine"]
     where = machine["gpu"] or f"{machine['cores']} CPU cores"
     # What is only collected took longer than collecting.
     took = "" if "--collect" in found["command"] else f", {found['seconds']:.0f} s"
-    return f"`{found['command']}`: {where}, torch {machine['torch']}{took}."
+    runs, command = "", found["command"]
+    if found.get("merged"):
+        runs, command = "Merged from runs of ", command.partition(" --")[0]
+    return f"{runs}`{command}`: {where}, torch {machine['torch']}{took}."
 
 
 def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
