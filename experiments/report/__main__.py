@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from ..results import FOLDER, PROJECT
-from . import images, imputation, missing, mixed, paper, speed, structure, summary, tables
+from . import goals, images, imputation, missing, mixed, paper, speed, structure, summary, tables
 from .render import Found, fill
 
 Section = Callable[[Found], str]
@@ -85,6 +85,8 @@ LINES: dict[str, Section] = {
     "representation": images.representation_line,
 }
 """Lines of the table that the page on the paper opens with."""
+GOALS = ("likelihood", "image_finishing", "conditional_images")
+"""The files behind the goals that the page on images opens with."""
 
 
 def pages() -> dict[str, str]:
@@ -98,6 +100,8 @@ def pages() -> dict[str, str]:
         if name == "paper":
             lines = "\n".join(LINES[file](found[file]).strip() for file in LINES if file in found)
             parts.insert(0, fill("opening", lines=lines))
+        if name == "images" and found.keys() >= set(GOALS):
+            parts.insert(0, goals.goals(*(found[file] for file in GOALS)))
         texts[f"results-{name}"] = fill("results.page", title=title, text="\n".join(parts))
     return {name: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for name, text in texts.items()}
 

@@ -258,7 +258,15 @@ def test_the_page_on_pooled_intervals_says_how_to_read_quartiles_and_separable_t
 
 
 @pytest.mark.parametrize(
-    "name", ["cells", "results", "report.render", "report.growth", "benchmarks.speed.clock"]
+    "name",
+    [
+        "cells",
+        "results",
+        "report.render",
+        "report.growth",
+        "report.goals",
+        "benchmarks.speed.clock",
+    ],
 )
 def test_examples_in_docstrings_hold(name):
     found = doctest.testmod(import_module(f"experiments.{name}"))
