@@ -5,7 +5,8 @@
 Tables of Normal columns: exchangeable ones, two factors, a chain, two columns alone, and one column
 with a single predictor among others; of lognormal ones, with a square, with counts and a flag, and
 many that are clipped to their bounds. Cells are missing completely at random; at random, given one
-column, several, or other ones for every column; or by their own value: in one column, in one beside
+column, several, or other ones for every column, above a threshold of one, by the sum of two, or
+from the last column on that was observed; or by their own value: in one column, in one beside
 others at random, in all columns, in all with slopes of either sign, and by a threshold.
 `VFGImputer(bend=False)` with `missingness="auto"` finds slopes or not; where it does, squared
 errors are compared with those of `"ignorable"`.
@@ -171,6 +172,33 @@ def threshold_of_one(table: Array, generator: Generator, seed: int) -> Mask:
     return missing
 
 
+def above_another(table: Array, generator: Generator, seed: int) -> Mask:
+    """All columns but two are missing where one of these is high."""
+    missing = generator.random(table.shape) < 0.8
+    return missing & _from_third(table) & (table[:, [0]] > np.quantile(table[:, 0], 0.6))
+
+
+def by_sum_of_two(table: Array, generator: Generator, seed: int) -> Mask:
+    """All columns but two are missing by the sum of these."""
+    total = _z_scores(table)[:, :2].sum(1, keepdims=True)
+    chance = 1.0 / (1.0 + np.exp(1.0 - 2.0 * total / total.std()))
+    return (generator.random(table.shape) < chance) & _from_third(table)
+
+
+def _from_third(table: Array) -> Mask:
+    return np.broadcast_to(np.arange(table.shape[1]) >= min(2, table.shape[1] - 1), table.shape)
+
+
+def dropout(table: Array, generator: Generator, seed: int) -> Mask:
+    """A row that is high in a column is likely to be missing in all later ones."""
+    scores = _z_scores(table)
+    chance = np.where(scores[:, :-1] > 0.7, 0.6, 0.03)
+    leaves = generator.random(chance.shape) < chance
+    missing = np.zeros(table.shape, dtype=bool)
+    missing[:, 1:] = np.logical_or.accumulate(leaves, axis=1)
+    return missing
+
+
 MECHANISMS: dict[str, Callable[[Array, Generator, int], Mask]] = {
     "mcar": lambda table, generator, seed: mcar(table.shape, RATE, seed),
     "mar": lambda table, generator, seed: mar(table, RATE, seed),
@@ -184,6 +212,9 @@ MECHANISMS: dict[str, Callable[[Array, Generator, int], Mask]] = {
     "beyond": beyond,
     "opposite": opposite,
     "own": lambda table, generator, seed: mnar_self(table, RATE, seed),
+    "above_another": above_another,
+    "by_sum_of_two": by_sum_of_two,
+    "dropout": dropout,
 }
 
 

@@ -187,7 +187,7 @@ def from_array(array):
 # Comparing.
 
 
-def assert_same(found, expected, path="", atol=1e-6):
+def assert_same(found, expected, path="", atol=5e-6):
     """Text, dates, truth values and shapes must be equal, numbers up to rounding.
 
     Rounding differs between processors: members are float32, and missing values inside sections

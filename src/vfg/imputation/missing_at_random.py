@@ -33,6 +33,13 @@ MARGIN = 10.0
 """Logarithm of the Bayes factor above which cells count as missing by their value. On 14 UCI tables
 it was below 0 for cells missing completely at random, also in blocks, and 28 to 950 for cells
 missing by their value, one table of independent columns aside."""
+COMPLETE = 0.95
+"""The share of observed cells from which a column counts as complete."""
+MONOTONE = 0.9
+"""The share of missing cells whose rows also miss the next column, from which cells are missing
+monotonely."""
+THRESHOLDS = 39
+"""Thresholds that are tried."""
 HEAVIEST = 10.0
 """The most that a missing cell may count that stands for observed ones, in average cells."""
 
@@ -58,6 +65,28 @@ def are_blocks(observed: Mask, chosen: Array, evidence: Array) -> bool:
     share = (~observed[:, chosen]).mean(0)
     most = len(observed) * (scipy.special.entr(share) + scipy.special.entr(1.0 - share))
     return bool(np.median(evidence / most) > BLOCKED)
+
+
+def are_monotone(observed: Mask) -> bool:
+    """Whether a row that misses a column also misses those that are missing more often.
+
+    So it is where rows drop out for good.
+
+    Example:
+        >>> observed = np.arange(4) < np.array([4, 3, 2, 4, 1])[:, None]
+        >>> are_monotone(observed), are_monotone(observed[:, [0, 3]])
+        (True, False)
+    """
+    missing = ~observed
+    order = _by_missing(missing)
+    before, after = missing[:, order[:-1]], missing[:, order[1:]]
+    return len(order) > 1 and bool((before & after).sum() >= MONOTONE * before.sum())
+
+
+def _by_missing(missing: Mask) -> Array:
+    """Columns with missing cells, in the order of their numbers."""
+    order = np.argsort(missing.sum(0), kind="stable")
+    return np.asarray(order[missing[:, order].any(0)])
 
 
 def weigh_as_observed(completed: Array, observed: Mask) -> Array:
@@ -151,15 +180,22 @@ def evidence_of_a_driver(
 ) -> float:
     """log Bayes factor of the model that the missing cells of all columns depend on one of them.
 
-    With one slope for all columns, it is as simple as slopes of their own values.
+    With one slope for all columns, it is as simple as slopes of their own values. Where rows drop
+    out for good, every column has its own: the last one before it.
     """
-    return max(_evidence_of_a_driver_in(view, observed, chosen, offsets) for view in views)
+    return max(
+        max(
+            _evidence_of_a_driver_in(view, observed, chosen, offsets),
+            _evidence_of_the_last(view, observed, chosen, offsets),
+        )
+        for view in views
+    )
 
 
 def _evidence_of_a_driver_in(
     values: Array, observed: Mask, chosen: Array, offsets: Array | None
 ) -> float:
-    """The same, of columns as a view has them."""
+    """The same of one column for all others, of columns as a view has them."""
     missing = (~observed[:, chosen]).astype(float)
     values = (values - values.mean(0)).clip(-4.0, 4.0)
     scores = ((missing - missing.mean(0)).T @ values) / (values.std(0) + 1e-9)
@@ -167,26 +203,138 @@ def _evidence_of_a_driver_in(
     best = -np.inf
     for driver in np.argsort(-np.abs(scores.sum(0)), kind="stable")[:DRIVERS]:
         own = chosen != driver
-        inputs, share = values[:, driver, None], missing[:, own].mean(0)
-        start = np.log(share / (1.0 - share)) if offsets is None else offsets[:, own]
-        intercepts, slope = start.copy(), 0.0
-        for _ in range(6):
-            chance = scipy.special.expit(intercepts + slope * inputs)
-            left, weight = missing[:, own] - chance, chance * (1.0 - chance)
-            total = weight.sum(0) + 1e-9
-            centre = (weight * inputs).sum(0) / total
-            information = float((weight * (inputs - centre) ** 2).sum())
-            score = float((left * (inputs - centre)).sum()) - slope / COMMON_SPREAD**2
-            change = score / (information + COMMON_SPREAD**-2)
-            slope += change
-            intercepts = intercepts + left.sum(0) / total - centre * change
-        logits = intercepts + slope * inputs
-        gain = log_probs(logits, missing[:, own]).sum() - log_probs(start, missing[:, own]).sum()
-        by_row = ((missing[:, own] - scipy.special.expit(logits)) * (inputs - centre)).sum(1)
-        clustering = max(1.0, float((by_row**2).sum()) / max(information, 1e-9))
-        penalty = (slope / COMMON_SPREAD) ** 2 + np.log1p(COMMON_SPREAD**2 * information)
-        best = max(best, float(gain / clustering - 0.5 * penalty - np.log(values.shape[1])))
-    return best
+        if not own.any():
+            continue
+        start = None if offsets is None else offsets[:, own]
+        inputs = np.repeat(values[:, driver, None], own.sum(), axis=1)
+        found = _fit_shared(inputs[..., None], missing[:, own], start)
+        best = max(best, found.evidence - np.log(values.shape[1]))
+    return float(best)
+
+
+def _evidence_of_the_last(
+    values: Array, observed: Mask, chosen: Array, offsets: Array | None
+) -> float:
+    """log Bayes factor of the model that rows drop out by their last value before that.
+
+    It is -inf unless missing cells are monotone.
+    """
+    missing = ~observed
+    if not are_monotone(observed):
+        return -np.inf
+    order = _by_missing(missing)
+    first = np.flatnonzero(~missing.any(0))
+    last = dict(zip(order[1:], order[:-1], strict=True))
+    if len(first):  # the complete column that goes most with the first one that is not
+        absent = missing[:, order[0]] - missing[:, order[0]].mean()
+        likeness = np.abs(absent @ values[:, first]) / (values[:, first].std(0) + 1e-9)
+        last[order[0]] = first[likeness.argmax()]
+    places = [place for place, column in enumerate(chosen) if column in last]
+    if not places:
+        return -np.inf
+    parents = [last[chosen[place]] for place in places]
+    inputs = (values - values.mean(0)).clip(-4.0, 4.0)[:, parents]
+    start = None if offsets is None else offsets[:, places]
+    found = _fit_shared(inputs[..., None], missing[:, chosen[places]].astype(float), start)
+    return found.evidence - float(np.log(max(1, len(first))))
+
+
+class SharedCause(NamedTuple):
+    """What complete columns say about the missing cells of all others together."""
+
+    evidence: float  # log Bayes factor against cells missing completely at random
+    by_column: Array
+
+
+def explain_by_complete_columns(views: list[Array], observed: Mask, chosen: Array) -> SharedCause:
+    """The model that all columns are missing by the same function of columns that are complete.
+
+    The log-odds of all columns rise with one linear combination of them, or their missing cells are
+    more where that, or one of the columns, is above a threshold. It also says which cells are
+    missing together.
+    """
+    missing = (~observed[:, chosen]).astype(float)
+    complete = np.flatnonzero(observed.mean(0) > COMPLETE)
+    complete = np.setdiff1d(complete, chosen)
+    nothing = SharedCause(-np.inf, np.full(len(chosen), -np.inf))
+    if not len(complete) or len(chosen) < 2:
+        return nothing
+    found = [nothing]
+    for view in views:
+        values = view[:, complete]
+        values = ((values - values.mean(0)) / (values.std(0) + 1e-9)).clip(-4.0, 4.0)
+        scores = np.abs((missing - missing.mean(0)).sum(1) @ values)
+        values = values[:, np.argsort(-scores, kind="stable")[:PREDICTORS]]
+        linear = _fit_shared(values[:, None], missing, None)
+        found.append(SharedCause(linear.evidence, linear.by_column))
+        indices = [values @ linear.weights, *values.T[:DRIVERS]]
+        steps = [_evidence_of_thresholds(index, missing) for index in indices]
+        found += [SharedCause(one.evidence - np.log(len(complete)), one.by_column) for one in steps]
+    return max(found, key=lambda one: one.evidence)
+
+
+def _evidence_of_thresholds(index: Array, missing: Array) -> SharedCause:
+    """Cells are missing at other rates above a threshold than below, integrated over thresholds."""
+    order = np.argsort(index, kind="stable")
+    rows, sums = len(index), missing[order].cumsum(0)
+    ends = np.unique(np.linspace(0, rows, THRESHOLDS + 2).round().astype(int)[1:-1])
+    ends = ends[(ends > 0) & (index[order][ends - 1] < index[order][np.minimum(ends, rows - 1)])]
+    if not len(ends):
+        return SharedCause(-np.inf, np.full(missing.shape[1], -np.inf))
+    below, sizes = sums[ends - 1], ends[:, None]
+    gains = _log_marginal(below, sizes) + _log_marginal(sums[-1] - below, rows - sizes)
+    gains = gains - _log_marginal(sums[-1], rows)
+    total = gains.sum(1)
+    evidence = float(np.logaddexp.reduce(total) - np.log(len(ends)))
+    return SharedCause(evidence, gains[total.argmax()])
+
+
+def _log_marginal(count: Array, number: Array | int) -> Array:
+    """log-probability of which of a number of cells are missing, of an unknown rate."""
+    return np.asarray(
+        scipy.special.betaln(count + 0.5, number - count + 0.5) - scipy.special.betaln(0.5, 0.5)
+    )
+
+
+class _Shared(NamedTuple):
+    """A logistic regression of missing cells with the same weights for all columns."""
+
+    weights: Array
+    evidence: float  # log Bayes factor against the start
+    by_column: Array
+
+
+def _fit_shared(inputs: Array, missing: Array, offsets: Array | None) -> _Shared:
+    """Weights of inputs `(rows, columns or 1, weights)`, beside intercepts of columns."""
+    share = missing.mean(0)
+    start = np.log(share / (1.0 - share)) + np.zeros(missing.shape) if offsets is None else offsets
+    size, certainty = inputs.shape[2], COMMON_SPREAD**-2
+    flat, is_same = inputs.reshape(-1, size), inputs.shape[1] == 1
+    weights, logits = np.zeros(size), start.copy()
+    for _ in range(6):
+        chance = scipy.special.expit(logits)
+        left, weight = missing - chance, chance * (1.0 - chance)
+        total = weight.sum(0) + 1e-9
+        together = weight.sum(1) if is_same else weight.ravel()
+        centre = np.einsum("nc,nck->ck", weight, np.broadcast_to(inputs, (*missing.shape, size)))
+        centre /= total[:, None]
+        information = (flat.T * together) @ flat - (centre.T * total) @ centre
+        score = flat.T @ (left.sum(1) if is_same else left.ravel()) - centre.T @ left.sum(0)
+        change = np.linalg.solve(
+            information + certainty * np.eye(size), score - certainty * weights
+        )
+        weights = weights + change
+        logits = logits + inputs @ change + left.sum(0) / total - centre @ change
+    gains = log_probs(logits, missing).sum(0) - log_probs(start, missing).sum(0)
+    # Cells of a row that are missing together count as the fewer observations that they are.
+    left = missing - scipy.special.expit(logits)
+    by_row = np.einsum("nc,nck->nk", left, inputs - centre)
+    ratio = np.linalg.solve(information + certainty * np.eye(size), by_row.T @ by_row)
+    clustering = max(1.0, float(np.trace(ratio)) / size)
+    penalty = certainty * weights @ weights
+    penalty += np.linalg.slogdet(np.eye(size) + information / certainty)[1]
+    by_column = gains / clustering - 0.5 * penalty / len(gains)
+    return _Shared(weights, float(by_column.sum()), by_column)
 
 
 class _Explained(NamedTuple):

@@ -37,10 +37,12 @@ from vfg.imputation.missing_at_random import (
     FEWEST,
     MARGIN,
     are_blocks,
+    are_monotone,
     evidence_of_a_driver,
     evidence_of_one,
     evidence_of_others,
     evidence_of_rivals,
+    explain_by_complete_columns,
     explain_by_masks,
     log_probs,
     masks_beyond,
@@ -433,7 +435,8 @@ def _find_in_views(
     found = _find_slopes(predictions, views, x, ordered, chosen, assumed)
     if found.slopes is not None or scored is None:
         return found
-    by_rank = _find_slopes(scored, views, scored.expected, ordered, chosen, assumed)
+    # No steps of all columns: columns of few values have no scores that a Normal model describes.
+    by_rank = _find_slopes(scored, views, scored.expected, ordered, chosen, assumed, steps=False)
     if by_rank.slopes is None:
         return found
     # Odds per deviation of scores, as odds per deviation of values.
@@ -448,10 +451,13 @@ def _find_slopes(
     ordered: Mask,
     chosen: Array,
     assumed: str,
+    *,
+    steps: bool = True,
 ) -> Mechanism:
     """Slopes of values as predictions have them, or none.
 
     `views` are completed values among which those are that missing cells may depend on instead.
+    With `steps`, a step in all columns is tried where slopes explain too little.
     """
     seen = predictions.observed
     offsets, masks = explain_by_masks(seen, chosen)
@@ -468,11 +474,16 @@ def _find_slopes(
             rival, most = max(total, driver), max(total, driver / SHARE)
             is_common = alike.evidence > max(MARGIN, SHARE * total, driver + DRIVER_MARGIN)
             is_common = is_common or best.evidence > most + MARGIN
+            # Slopes without offsets say which cells are missing together, as that cause does.
+            shared = explain_by_complete_columns(views, seen, chosen)
+            whole = alike if offsets is None else _fit_slopes(predictions, chosen, None, SPREADS[0])
+            is_common &= whole.evidence > shared.evidence + DRIVER_MARGIN
         # One column is like no other; nor is the only one that the others tell about.
         beside = alike.by_column.sum() - alike.by_column.max()
         if beside <= COLUMN_MARGIN or not is_common:
             judged = _judge_columns(predictions, views, x, chosen, offsets, masks)
-            if judged is None and best.evidence > MARGIN:
+            steps = steps and best.evidence > MARGIN and not are_monotone(seen)
+            if judged is None and steps:
                 judged = _find_step(predictions, views, x, chosen, offsets, masks, alike.common)
             return Mechanism(None, best.evidence, rival) if judged is None else judged
     # A column that the others do not predict follows those that they do, as far as these agree.
@@ -497,7 +508,9 @@ def _judge_columns(
     """
     observed = predictions.observed
     fit = _fit_slopes(predictions, chosen, None, COMMON_SPREAD, 0.0)
-    is_explained = offsets is None or masks_beyond(fit.logits, observed, chosen) <= MARGIN
+    is_explained = offsets is None or (
+        masks_beyond(fit.logits, observed, chosen) <= MARGIN and not are_monotone(observed)
+    )
     if not is_explained:
         fit = _fit_slopes(predictions, chosen, offsets, COMMON_SPREAD, 0.0)
     if fit.by_column.max() <= COLUMN_MARGIN:
@@ -506,6 +519,8 @@ def _judge_columns(
     if is_explained and offsets is not None:
         alone = evidence_of_rivals(views, observed, chosen, None)
         rivals = np.maximum(alone, masks + rivals.clip(0.0))
+    shared = explain_by_complete_columns(views, observed, chosen).by_column
+    rivals = np.maximum(rivals, shared if is_explained else shared - masks)
     own, steep = _with_steps(fit, x, observed, chosen, offsets, is_explained)
     # Columns without evidence of either say nothing about why cells of others are missing.
     told, chance = np.maximum(own, rivals) > COLUMN_MARGIN, np.zeros(len(chosen))
@@ -607,8 +622,10 @@ def _find_step(
     slopes, evidence = found
     rival = evidence_of_rivals(views, observed, chosen, None).clip(0.0).sum()
     rival = max(float(rival), evidence_of_a_driver(views, observed, chosen, None))
+    rival = max(rival, explain_by_complete_columns(views, observed, chosen).evidence)
     if offsets is not None:
         beside = evidence_of_rivals(views, observed, chosen, offsets).clip(0.0).sum()
+        beside = max(beside, evidence_of_a_driver(views, observed, chosen, offsets))
         rival = max(rival, float(masks.clip(0.0).sum() + beside))
     return Mechanism(slopes, evidence, rival) if evidence > rival + MARGIN else None
 
