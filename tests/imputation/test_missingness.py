@@ -12,6 +12,7 @@ import vfg
 from vfg import plots
 from vfg.data import mar, mcar, mnar_self
 from vfg.gaussian.conditional_means import ExactMeans
+from vfg.imputation import missingness
 from vfg.imputation.missing_cells import MissingCells
 from vfg.imputation.missingness import (
     FURTHEST,
@@ -550,3 +551,45 @@ def test_all_cells_of_one_skewed_column_beyond_a_threshold_are_found(seed):
     slopes = fits_slopes(table, missing)
     assert slopes is not None
     assert float(slopes.max()) > 0.0
+
+
+def missing_from_a_column_on(table, generator):
+    """A row that is high in a column is likely to be missing in all later ones."""
+    leaves = generator.random((len(table), table.shape[1] - 1))
+    leaves = leaves < np.where(table[:, :-1] > 0.7, 0.6, 0.03)
+    missing = np.zeros(table.shape, dtype=bool)
+    missing[:, 1:] = np.logical_or.accumulate(leaves, axis=1)
+    return missing
+
+
+def missing_above_another(table, generator):
+    missing = (generator.random(table.shape) < 0.8) & (table[:, [0]] > 0.25)
+    missing[:, :2] = False
+    return missing
+
+
+def missing_by_a_sum(table, generator):
+    total = table[:, :2].sum(1, keepdims=True) / np.sqrt(3.2)
+    missing = generator.random(table.shape) < expit(2.0 * total - 1.0)
+    missing[:, :2] = False
+    return missing
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "hide", [missing_from_a_column_on, missing_above_another, missing_by_a_sum]
+)
+def test_cells_missing_by_columns_that_are_observed_have_no_slopes(hide, seed):
+    table = exchangeable(400, seed)
+    assert fits_slopes(table, hide(table, np.random.default_rng(seed))) is None
+
+
+def test_no_step_of_all_columns_is_tried_among_normal_scores(monkeypatch):
+    """Columns of two or three values have scores that no Normal model describes."""
+    tried = []
+    monkeypatch.setattr(missingness, "_find_step", lambda *given: tried.append(given[2]))
+    table = np.exp(correlated(rows=1000))
+    missing = mar(table, 0.3, 0)
+    find(table, missing)
+    assert len(tried) == 1
+    np.testing.assert_array_equal(tried[0][~missing], table[~missing])
