@@ -66,11 +66,10 @@ benchmark, two of which are sorted, squared errors of the other rows are 5 and 8
 two than without the bound, and the same to 0.1 % on the others."""
 USED_SHARE = 0.7
 """The share of the columns of mixtures that do not use all of them."""
-PAIRS, LARGEST_TILE = {"cpu": 2**18}, {"cpu": 512}
+PAIRS, LARGEST_TILE = {"cpu": 2**16}, {"cpu": 512}
 """Pairs of rows and components that are computed together, about, and the most rows, by type of
-device: a tile should fit into the cache of a CPU. A single row costs a whole tile, so that it takes
-30 ms instead of 41 with 2**18 instead of 2**21 and two mixtures of 5,000 components; many rows take
-the same time."""
+device: a tile should fit into the cache of a CPU. A single row costs a whole tile: with 1,000 rows
+of 20 columns it took 23 ms with 2**16, 34 ms with 2**18, and many rows 0 to 10 % longer."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
 METRIC_COMPONENTS = 1500
 """Components that columns with a metric of their own use at most, which bounds the time to fill."""
