@@ -15,9 +15,11 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,22 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "vfg": vfg.__version__,
     }
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the code, shortened; None if the code lies in no tree of git.
+
+    It is read once: what a process has loaded stays the same when commits follow.
+    """
+    if not IS_CHECKOUT:
+        return None
+    command = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return ended.stdout.strip() or None
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
@@ -168,6 +169,7 @@ def contests(found: Found) -> str:
     header = ["", "", "held-back half", "won / drawn / lost", "tuning half", "won / drawn / lost"]
     pairs = folded("Table by table", pairs_table(found))
     fields = {"goals": goals(found), "pairs": pairs, "partial": partial(found)}
+    fields["codes"] = "\n".join(filter(None, (codes(found, method) for method in ours)))
     return fill("imputation.contests", table=rows(header, body), **fields)
 
 
@@ -182,6 +184,40 @@ def partial(found: Found) -> str:
     }
     few = [f"{name} in {n}" for name, n in counts.items() if n < len(GROUPS)]
     return f" Of the {len(GROUPS)} masks and settings, {', '.join(few)} were run." if few else ""
+
+
+def codes(found: Found, method: str) -> str:
+    """How many of the cells of one of our imputers are of which code, and in which contests."""
+    groups = {
+        group: held[method]
+        for group, held in found["measures"].items()
+        if method in found["contests"].get(group, {}) and method in held
+    }
+    if not groups:
+        return ""
+    cells: Counter[str] = Counter()
+    where: dict[str, Counter[str]] = {}
+    for group, own in groups.items():
+        known = own.get("code", {})
+        for code, number in {**known, EARLIER: own["seeds"] - sum(known.values())}.items():
+            if number:
+                cells[code] += number
+                where.setdefault(code, Counter())[group.split()[0]] += 1
+    names = {code: f"{n} by commit `{code}`" for code, n in cells.most_common() if code != EARLIER}
+    if EARLIER in cells:
+        names[EARLIER] = f"{cells[EARLIER] if names else 'all'} before cells named their code"
+    told = [
+        f"{name} ({', '.join(f'{table} {n}' for table, n in where[code].items())})"
+        if len(names) > 1
+        else name
+        for code, name in names.items()
+    ]
+    fields = {"method": label(method), "cells": cells.total(), "contests": len(groups)}
+    return fill("imputation.codes", told="; ".join(told), **fields).strip()
+
+
+EARLIER = ""
+"""Stands for the code of cells that do not name theirs: they are older than its note."""
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:

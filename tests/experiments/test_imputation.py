@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 
+from experiments import results
+from experiments.benchmarks.imputation import cells as cells_of
 from experiments.benchmarks.imputation import effort
 from experiments.benchmarks.imputation.__main__ import seeds_of
 from experiments.benchmarks.imputation.cells import (
@@ -21,6 +24,7 @@ from experiments.benchmarks.imputation.cells import (
     load,
     measure,
     split,
+    write,
 )
 from experiments.benchmarks.imputation.methods import LIMITS, METHODS, Filled, Task, allowed
 from experiments.benchmarks.imputation.metrics import (
@@ -32,6 +36,7 @@ from experiments.benchmarks.imputation.metrics import (
 )
 from experiments.benchmarks.imputation.summary import (
     IDENTITY,
+    circumstances,
     contest,
     is_of_protocol,
     measures,
@@ -44,8 +49,8 @@ from experiments.benchmarks.imputation.summary import (
 )
 from experiments.report import imputation as report
 from experiments.report import summary
-from experiments.report.imputation import goals, protocol, standings
-from experiments.results import machine
+from experiments.report.imputation import codes, goals, protocol, standings
+from experiments.results import commit, machine
 from vfg.imputation.baselines import (
     AveragedImputers,
     BoostedColumns,
@@ -306,8 +311,58 @@ def test_errors_are_relative_to_ours_on_the_same_seeds():
         cell["crps"] = 0.5
     found = measures(groups, dict.fromkeys(groups, (2, 1, 1, False)))
     assert found["knn"]["relative"] == {"mse": 2.0, "mae": 2.0, "crps": 2.0}
+    assert "code" not in found["vfg"]
     assert found["vfg"]["mse"] == 3.0
     assert "relative" not in found["vfg"]
+
+
+def test_cells_name_the_code_that_they_were_measured_with(tmp_path, monkeypatch):
+    cell = Cell("glass", "mcar30", "unseen", 0, "mean")
+    known = {"mse": 1.0, "mae": 1.0}
+    monkeypatch.setattr(cells_of, "commit", lambda: "abc1234")
+    write(cell, known, tmp_path, 1, 1, gpu=False)
+    monkeypatch.setattr(cells_of, "commit", lambda: None)
+    write(replace(cell, seed=1), known, tmp_path, 1, 1, gpu=False)
+    older = json.loads(cell.path(tmp_path).read_text()) | {"seed": 2}
+    del older["code"]
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    log = tmp_path / "log"
+    log.write_text(packed(merged(tmp_path, None)))
+    table = json.loads(log.read_text())
+    place = table["fields"].index("code")
+    assert [row[place] for row in table["cells"]] == ["abc1234", None, None]
+    by_seed = {one["seed"]: one for one in unpacked(log.read_text())}
+    found = measures({"mean": by_seed}, {"mean": circumstances(older)})
+    assert found["mean"]["seeds"] == 3
+    assert found["mean"]["code"] == {"abc1234": 1}
+
+
+def test_the_page_says_which_contests_are_of_earlier_code():
+    measured = {
+        "a mcar50 unseen": {"vfg": {"seeds": 3, "code": {"abc1234": 2}}},
+        "a mcar30 unseen": {"vfg": {"seeds": 1, "code": {"abc1234": 1}}},
+        "b mcar30 unseen": {"vfg": {"seeds": 3}},
+        "c mcar30 unseen": {"vfg": {"seeds": 3}},
+    }
+    found = {"measures": measured, "contests": {g: {"vfg": {}} for g in list(measured)[:3]}}
+    told = codes(found, "vfg")
+    assert "The 7 cells of `VFGImputer` in these contests (3 tables, masks and settings)" in told
+    assert told.endswith(
+        "code: 3 by commit `abc1234` (a 2); 4 before cells named their code (a 1, b 1)."
+    )
+    found["contests"] = {"b mcar30 unseen": {"vfg": {}}}
+    assert codes(found, "vfg").endswith("code: all before cells named their code.")
+    assert codes(found, "vfg-best") == ""
+
+
+def test_a_checkout_has_a_commit_and_other_folders_have_none(tmp_path, monkeypatch):
+    commit.cache_clear()
+    monkeypatch.setattr(results, "PROJECT", tmp_path)
+    assert commit() is None
+    commit.cache_clear()
+    monkeypatch.undo()
+    known = commit()
+    assert known is None or int(known, 16) >= 0
 
 
 def test_the_protocol_takes_the_seeds_of_ours_and_roots_before_means():

@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from ...results import TRIALS, Arguments, arguments
+from ...results import TRIALS, Arguments, arguments, commit
 from .cells import FITTED, MECHANISMS, PROTOCOL, PUBLISHED, SETTINGS, SHAPES, Cell, run
 from .methods import METHODS, allowed, missing_requirement
 from .summary import LOG, Key, collect, key_of, merged
@@ -89,6 +89,7 @@ def measure_all(
 
     No cell is begun after `last`; those under way at `end` are given up.
     """
+    commit()  # read before processes are forked, so that all of them have that of the start
     jobs, together = options.jobs, options.jobs + options.beside
     threads = 1 if jobs > 1 else options.threads
     forked = multiprocessing.get_context("fork")

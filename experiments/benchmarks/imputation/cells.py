@@ -21,6 +21,7 @@ from vfg.data import california, mar, mcar, mnar_self, uci
 from vfg.data.archives import archive
 from vfg.tables.cells import Array, Mask
 
+from ...results import commit
 from .methods import Filled, Task, is_ours, method_named
 from .metrics import coverage, crps, energy, point_errors
 
@@ -196,6 +197,7 @@ def write(
         "gpu": gpu and torch.cuda.is_available(),
         "sklearn": sklearn.__version__,
         "torch": torch.__version__,
+        "code": commit(),
     }
     path = cell.path(folder)
     # Renaming is atomic, so a run that is cut off leaves no half file behind.

@@ -174,7 +174,8 @@ def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any
     """One method's measures over its seeds; what it does not offer is left out.
 
     Times are those of the usual circumstances, so that they can be compared between tables; of
-    others where there are none.
+    others where there are none. `code` counts the cells of every commit; cells that do not name
+    theirs are older than this field.
     """
     kept: dict[str, Any] = {"seeds": len(cells)}
     for name in AVERAGED:
@@ -192,6 +193,9 @@ def averages(cells: list[dict[str, Any]], taken: Circumstances) -> dict[str, Any
         timed = [cell[name] for cell in usual if cell.get(name) is not None]
         if timed:
             kept[name] = rounded(median(timed))
+    known = Counter(cell["code"] for cell in cells if cell.get("code") is not None)
+    if known:
+        kept["code"] = dict(sorted(known.items()))
     return kept
 
 
