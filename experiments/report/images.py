@@ -11,7 +11,7 @@ from typing import Any
 from ..benchmarks.image_ablation import VARIANTS as ALL_VARIANTS
 from ..paper.likelihood import ENCODING, SAME_SIZE, checked_steps, first_steps
 from ..results import FOLDER
-from .render import NONE, TEMPLATES, Found, apart, fill, least, plural, rows, spread, table
+from .render import NONE, TEMPLATES, Found, apart, fill, filled, least, plural, rows, spread, table
 
 PUBLISHED: Found = json.loads((TEMPLATES / "published.json").read_text())
 """-ELBO and NLL as printed in the paper; those of the baselines are from the Sylvester paper."""
@@ -110,7 +110,8 @@ def _section(name: str, found: Found) -> str:
     source, models = found["source"], found["models"]
     lines = [
         f"### {_capital(source)}, {plural(len(found['seeds']), 'seed')}",
-        table(RUNS, [{**row, "name": model} for model, row in models.items()]),
+        rows(list(RUNS), [*_measured(models), *_published(name)]),
+        *([fill("likelihood.published").strip()] if name in PUBLISHED else []),
         " ".join(filter(None, (_verdict(models), _sooner(models)))),
         *_underfitted(name, models),
         *_longer(models),
@@ -118,12 +119,23 @@ def _section(name: str, found: Found) -> str:
     ]
     if name == "omniglot":
         lines.append(fill("likelihood.omniglot").strip())
-    if name in PUBLISHED:
-        printed = [f"{model} {a:.2f} / {b:.2f}" for model, (a, b) in PUBLISHED[name].items()]
-        lines.append(f"Printed in the paper: {'; '.join(printed)}.")
     if found["skipped"]:
         lines.append(f"Not measured: {', '.join(found['skipped'])}.")
     return "\n\n".join(lines) + "\n"
+
+
+def _measured(models: dict[str, Any]) -> Iterator[list[str]]:
+    """The cells of every model that was run."""
+    for name, row in models.items():
+        yield [filled(cell, {**row, "name": name}) for cell in RUNS.values()]
+
+
+def _published(name: str) -> Iterator[list[str]]:
+    """The numbers of the literature as cells of the same columns, with no more than is printed."""
+    for model, (elbo, nll) in PUBLISHED.get(name, {}).items():
+        mark = "*published, other images:*" if name == "omniglot" else "*published:*"
+        told = [f"{mark} {model}", f"{elbo:.2f}", f"{nll:.2f}"]
+        yield told + [NONE] * (len(RUNS) - len(told))
 
 
 def _images(row: Found) -> int:

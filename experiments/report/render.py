@@ -101,14 +101,18 @@ def table(columns: dict[str, Cell], records: Iterable[Any]) -> str:
     """
     return rows(
         list(columns),
-        [
-            [
-                cell.format(**record) if isinstance(cell, str) else cell(record)
-                for cell in columns.values()
-            ]
-            for record in records
-        ],
+        [[filled(cell, record) for cell in columns.values()] for record in records],
     )
+
+
+def filled(cell: Cell, record: Any) -> str:
+    """The text of a cell for a record.
+
+    Example:
+        >>> filled("{n:,}", {"n": 1000}), filled(lambda r: str(2 * r["n"]), {"n": 1000})
+        ('1,000', '2000')
+    """
+    return cell.format(**record) if isinstance(cell, str) else cell(record)
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

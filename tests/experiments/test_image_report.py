@@ -49,6 +49,21 @@ def test_longer_runs_are_told_by_their_steps_and_images_of_the_first_seed():
     assert images._images(row(80.0, [82.0], 60, images=7)) == 7
 
 
+def test_published_numbers_are_rows_of_the_table_that_are_marked():
+    found = json.loads((FOLDER / "likelihood.json").read_text())
+    lines = images.likelihood(found).splitlines()
+    for name, mark in (("mnist", "published"), ("omniglot", "published, other images")):
+        vae = images.PUBLISHED[name]["VAE"]
+        (place,) = (
+            k
+            for k, line in enumerate(lines)
+            if line.startswith(f"| *{mark}:* VAE | {vae[0]:.2f} | {vae[1]:.2f} | – |")
+        )
+        header = next(line for line in lines[place::-1] if line.startswith("| model |"))
+        assert lines[place].count("|") == header.count("|")
+        assert any(line.startswith("| VFG, encoding edge | ") for line in lines[place - 20 : place])
+
+
 def test_merged_results_are_not_said_to_come_from_one_command():
     machine = {"gpu": "G", "cores": 2, "torch": "2"}
     found = {"command": "python -m x --draws 5", "machine": machine, "seconds": 3.0}
