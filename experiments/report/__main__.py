@@ -85,8 +85,12 @@ LINES: dict[str, Section] = {
     "representation": images.representation_line,
 }
 """Lines of the table that the page on the paper opens with."""
-GOALS = ("likelihood", "image_finishing", "conditional_images")
-"""The files behind the goals that the page on images opens with."""
+GOALS: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
+    "imputation": (goals.imputation, ("imputation", "effort")),
+    "mixed": (goals.mixed, ("mixed",)),
+    "images": (goals.images, ("likelihood", "image_finishing", "conditional_images")),
+}
+"""The goals that pages open with, and the files behind them."""
 
 
 def pages() -> dict[str, str]:
@@ -100,8 +104,9 @@ def pages() -> dict[str, str]:
         if name == "paper":
             lines = "\n".join(LINES[file](found[file]).strip() for file in LINES if file in found)
             parts.insert(0, fill("opening", lines=lines))
-        if name == "images" and found.keys() >= set(GOALS):
-            parts.insert(0, goals.goals(*(found[file] for file in GOALS)))
+        told, files = GOALS.get(name, (None, ()))
+        if told is not None and found.keys() >= set(files):
+            parts.insert(0, told(*(found[file] for file in files)))
         texts[f"results-{name}"] = fill("results.page", title=title, text="\n".join(parts))
     return {name: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for name, text in texts.items()}
 

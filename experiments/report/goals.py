@@ -1,4 +1,4 @@
-"""The goals of the experiments on images, and how near the results are to them."""
+"""The goals that pages open with, and how near the results are to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from ..paper.likelihood import ENCODING, LONGER
 from .images import MEASURES, REPLACED, TITLES, change
-from .render import Found, fill, rows, spread
+from .imputation import GOAL, by_case, geometric_mean, is_plain, label
+from .mixed import ABOVE, SETS, above, contests, ratios, sets_of
+from .render import Found, fill, plural, rows, spread
 
 NAMES = {"elbo": "-ELBO", "nll": "NLL"}
 MNIST = (("elbo", 83.0), ("nll", 80.0), ("nll", 78.5))
@@ -18,7 +20,118 @@ HALVES = 5.0
 """Per cent by which bounds of halves are to be better than those of the masked VAE."""
 
 
-def goals(likelihood: Found, finishing: Found, conditional: Found) -> str:
+ERRORS = {"contests": ("squared error", GOAL), "contests_mae": ("absolute error", 0.95)}
+"""What ratios to the best other method of each contest should be, as geometric means."""
+SECONDS = {"vfg-fast": 0.2, "vfg-balanced": 1.0}
+"""What the time of an effort should be, relative to chained ExtraTrees of 100 trees."""
+MIXED = {"mse": ("squared error", 0.92), "error": ("error rate", 0.95)}
+"""The same ratios on mixed tables."""
+AHEAD = 9
+"""On how many mixed tables the log score should be below that of the best other method."""
+HEADER = ("goal", "model", "where", "reached", "met")
+
+
+def imputation(found: Found, effort: Found) -> str:
+    """Goals on missing cells: errors, no lost contest, time."""
+    body = [
+        *(line for key in ERRORS for line in _errors(found, key)),
+        *_lost(found),
+        *_seconds(effort["cost"]),
+    ]
+    return fill("goals.imputation", table=rows(HEADER, body))
+
+
+def _errors(found: Found, key: str) -> Iterator[list[str]]:
+    name, goal = ERRORS[key]
+    asked = f"{name} at most {goal:.2f} of the best other method's"
+    for method in ("vfg", "vfg-best"):
+        every = {group: held[method] for group, held in found[key].items() if method in held}
+        plain = {
+            group: own
+            for group, own in every.items()
+            if is_plain(group) and group.split()[0] in found["held_back"]
+        }
+        scopes = {"held-back tables, without MNAR": plain, "all tables, MNAR included": every}
+        for where, groups in scopes.items():
+            if not groups or (groups is every and groups == plain):
+                continue
+            reached = geometric_mean(own["ratio"] for own in groups.values())
+            default = [own["default"] for own in groups.values() if "default" in own]
+            beside = f" (defaults there {geometric_mean(default):.3f})" if default else ""
+            seeds = {own["seeds"] for own in groups.values()}
+            of_one = " of one seed" if seeds == {1} else ""
+            yield [
+                asked,
+                "defaults" if method == "vfg" else f"`{label(method)}`",
+                f"{where}: {plural(len(groups), 'contest')}{of_one}",
+                f"{reached:.3f}{beside}",
+                verdict(reached, goal),
+            ]
+
+
+def verdict(value: float, goal: float) -> str:
+    """Whether a value is at most as large as a goal.
+
+    Example:
+        >>> verdict(0.9, 0.9), verdict(0.95, 0.9)
+        ('yes', 'no, by 0.050')
+    """
+    return "yes" if value <= goal else f"no, by {value - goal:.3f}"
+
+
+def _lost(found: Found) -> Iterator[list[str]]:
+    for key, (name, _) in ERRORS.items():
+        own = [held["vfg"] for held in found[key].values() if "vfg" in held]
+        lost = sum(contest["outcome"] == "loss" for contest in own)
+        where = f"all tables, MNAR included: {plural(len(own), 'contest')}"
+        said = "no" if lost else "yes"
+        yield [f"{name}: no contest lost", "defaults", where, f"{lost} lost", said]
+
+
+def _seconds(records: list[Found]) -> Iterator[list[str]]:
+    cases = by_case(records, "table", "seed").values()
+    for method, goal in SECONDS.items():
+        pairs = [(c[method], c["trees100"]) for c in cases if {method, "trees100"} <= set(c)]
+        if not pairs:
+            continue
+        seconds, errors = (
+            geometric_mean(ours[what] / theirs[what] for ours, theirs in pairs)
+            for what in ("seconds", "mse")
+        )
+        yield [
+            f"time at most {goal:.1f} of that of chained ExtraTrees with 100 trees",
+            f"`{label(method)}`",
+            f"half of the cells missing: {plural(len(pairs), 'table')}",
+            f"{seconds:.3g}, at {errors:.3f} of their squared error",
+            verdict(seconds, goal),
+        ]
+
+
+def mixed(found: Found) -> str:
+    """Goals on mixed tables that are kept back, a quarter of the cells missing at random."""
+    of_tables = contests(found, "held_back", "mcar25")
+    body = []
+    for key, (name, goal) in MIXED.items():
+        reached = geometric_mean(ratios(of_tables, key))
+        asked = f"{name} at most {goal:.2f} of the best baseline's"
+        body.append([asked, f"{reached:.3f}", verdict(reached, goal)])
+    high, most = above(found), max(r for key in MIXED for r in ratios(of_tables, key))
+    asked = f"squared error and error rate of no table above {ABOVE} of the best baseline's"
+    body.append([asked, f"{len(high)} above, the highest {most:.2f}", "no" if high else "yes"])
+    scores = ratios(of_tables, "log")
+    ahead = sum(ratio < 1.0 for ratio in scores)
+    asked = f"log score below the best baseline's on at least {AHEAD} tables"
+    body.append([asked, f"{ahead} of {len(scores)}", "yes" if ahead >= AHEAD else "no"])
+    held = sets_of(found)
+    near = sum(SETS[0] <= share <= SETS[1] for share in held)
+    asked = f"90 % sets hold {SETS[0]} to {SETS[1]} of the cells on every table"
+    shown = f"{min(held):.2f} to {max(held):.2f}; within on {near} of {len(held)}"
+    body.append([asked, shown, "yes" if near == len(held) else "no"])
+    table = rows(["goal", "reached", "met"], body)
+    return fill("goals.mixed", tables=len(of_tables), table=table)
+
+
+def images(likelihood: Found, finishing: Found, conditional: Found) -> str:
     """Every goal with what was reached, and what is in the way of the distant one."""
     sets = likelihood["data"]
     models = sets["mnist"]["models"]
@@ -28,7 +141,7 @@ def goals(likelihood: Found, finishing: Found, conditional: Found) -> str:
     body = [*_likelihoods(sets), *_ahead(sets), _halves(conditional["models"])]
     pairs = zip(longer["elbo"], longer["nll"], strict=True)
     return fill(
-        "goals",
+        "goals.images",
         table=rows(["goal", "reached", "met"], body),
         seeds="; ".join(f"{elbo:.2f} / {nll:.2f}" for elbo, nll in pairs),
         replaced=REPLACED["elbo"],

@@ -31,8 +31,15 @@ MECHANISMS = {
 }
 SETTINGS = {"in_sample": "in sample", "unseen": "unseen rows"}
 GROUPS = list(product(MECHANISMS, SETTINGS))
-PLAIN = [group for group in GROUPS if "mnar" not in group[0]]
-"""Masks and settings in which cells do not hide themselves: no method has a model of its own."""
+
+
+def is_plain(group: str) -> bool:
+    """Whether cells do not hide themselves there, so that no method has a model of its own."""
+    return "mnar" not in group
+
+
+PLAIN = [group for group in GROUPS if is_plain(group[0])]
+"""Such masks and settings."""
 METHODS = {
     name: label
     for name, label, _ in (line.split(" | ") for line in fill("imputation.methods").splitlines())
@@ -230,7 +237,7 @@ def goals(found: Found) -> str:
     if not ours:
         return ""
     overall = geometric_mean(contest["ratio"] for contest in ours.values())
-    seen = {group: held["ratio"] for group, held in ours.items() if "mnar" not in group}
+    seen = {group: held["ratio"] for group, held in ours.items() if is_plain(group)}
     back = [r for group, r in seen.items() if group.split()[0] in found.get("held_back", ())]
     names = lost_contests(found, "contests")
     parts = ", those in which cells do not hide themselves to {:.3f}"
@@ -438,7 +445,7 @@ def effort(found: Found) -> str:
     return fill("imputation.effort", parts="\n".join(parts), **found)
 
 
-def _by_case(records: list[Found], *keys: str) -> dict[tuple[str, ...], dict[str, Found]]:
+def by_case(records: list[Found], *keys: str) -> dict[tuple[str, ...], dict[str, Found]]:
     """Records by case, and then by method."""
     cases: dict[tuple[str, ...], dict[str, Found]] = {}
     for record in records:
@@ -449,7 +456,7 @@ def _by_case(records: list[Found], *keys: str) -> dict[tuple[str, ...], dict[str
 
 def _costs(records: list[Found]) -> str:
     """Errors and seconds relative to chained ExtraTrees, with half of the cells missing."""
-    cases = _by_case(records, "table", "seed").values()
+    cases = by_case(records, "table", "seed").values()
     methods = list(dict.fromkeys(record["method"] for record in records))
     body = []
     for method in methods:
@@ -465,7 +472,7 @@ def _costs(records: list[Found]) -> str:
 
 def _gaps(records: list[Found]) -> str:
     """Errors where whole columns are missing in new rows, relative to the best baseline."""
-    cases = _by_case(records, "gaps", "table", "seed")
+    cases = by_case(records, "gaps", "table", "seed")
     efforts = [m for m in dict.fromkeys(r["method"] for r in records) if m.startswith("vfg")]
     body = []
     for pattern, title in PATTERNS.items():
@@ -505,7 +512,7 @@ def _growth(records: list[Found]) -> str:
 
 def shifts(found: Found) -> str:
     """Errors and coverage in rows unlike the fitted ones."""
-    cases = _by_case(found["records"], "table", "order", "seed")
+    cases = by_case(found["records"], "table", "order", "seed")
     methods = list(dict.fromkeys(record["method"] for record in found["records"]))
     body = []
     for (table, order, _), case in cases.items():

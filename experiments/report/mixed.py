@@ -99,16 +99,24 @@ def singles(found: Found) -> str:
     return rows(["baseline", "tables", *MEASURES.values()], body)
 
 
-def above_in_words(found: Found, limit: float = 1.05) -> str:
-    """The tables that are kept back where squared error or error rate is above a limit."""
+ABOVE = 1.05
+"""What no ratio of squared errors or error rates should be above."""
+
+
+def above(found: Found) -> list[str]:
+    """The tables that are kept back where one is, with the measure, the ratio and the baseline."""
     of_tables = contests(found, "held_back", "mcar25")
-    named = [
+    return [
         f"{name} ({MEASURES[key]} {own[key][0]:.2f}, {own[key][1]})"
         for name, own in of_tables.items()
         for key in ("mse", "error")
-        if key in own and own[key][0] > limit
+        if key in own and own[key][0] > ABOVE
     ]
-    return f"Above {limit}, which was to be avoided: {', '.join(named)}." if named else ""
+
+
+def above_in_words(found: Found) -> str:
+    named = above(found)
+    return f"Above {ABOVE}, which was to be avoided: {', '.join(named)}." if named else ""
 
 
 def outside_in_words(found: Found) -> str:
@@ -130,13 +138,23 @@ def outside_in_words(found: Found) -> str:
     return "; ".join(sentences)
 
 
+SETS = (0.88, 0.93)
+"""What share of the cells sets of 90 % should hold on every table."""
+
+
+def sets_of(found: Found) -> list[float]:
+    """The shares of the cells in sets of the level 90 %, by table that is kept back."""
+    methods = [found["groups"].get(f"{name} mcar25", {}) for name in found["held_back"]]
+    return [own["vfg"]["sets"] for own in methods if "sets" in own.get("vfg", {})]
+
+
 def sets_in_words(found: Found) -> str:
     """How often sets of the level 90 % hold the truth on the tables that are kept back."""
-    methods = [found["groups"].get(f"{name} mcar25", {}) for name in found["held_back"]]
-    held = [own["vfg"]["sets"] for own in methods if "sets" in own.get("vfg", {})]
+    held = sets_of(found)
     if not held:
         return ""
-    near = sum(0.88 <= share <= 0.93 for share in held)
+    near = sum(SETS[0] <= share <= SETS[1] for share in held)
+    methods = [found["groups"].get(f"{name} mcar25", {}) for name in found["held_back"]]
     counts = [
         own["vfg"]["cells"] * own["vfg"]["seeds"]
         for own in methods
@@ -152,7 +170,7 @@ def sets_in_words(found: Found) -> str:
     return (
         f"Sets of 90 % hold {min(held):.2f} to {max(held):.2f} of the cells on the {len(held)} "
         f"tables that are kept back, {sum(held) / len(held):.3f} on average; on {near} of them "
-        f"0.88 to 0.93, which was the goal on all.{chance}"
+        f"{SETS[0]} to {SETS[1]}, which was the goal on all.{chance}"
     )
 
 
