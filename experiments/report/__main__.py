@@ -98,6 +98,7 @@ def pages() -> dict[str, str]:
     found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
     shown = {"table": summary.table(found), "aside": summary.table(found, aside=True)}
     told = {"remarks": summary.remarks(found), "versions": summary.versions(found)}
+    told["mixed"] = mixed.counted(found["mixed"]) if "mixed" in found else ""
     texts = {"results": fill("results", **shown, **told)}
     for name, (title, sections) in PAGES.items():
         parts = [make(found[file]) for file, make in sections.items() if file in found]

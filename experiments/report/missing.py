@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import geometric_mean, mean, median
 
-from .render import NONE, Cell, Found, fill, rows, table
+from .render import NONE, Cell, Found, fill, plural, rows, table
 
 NAMES = {
     "logistic": "large values are missing, as the model assumes",
@@ -59,10 +59,12 @@ def _worse(cells: list[Found]) -> str:
     return "\n".join(told)
 
 
-def _counted(found: Found) -> dict[str, str | int]:
+def _counted(found: Found) -> dict[str, str]:
     """The names of the tables, and the number of seeds."""
     tables = sorted({cell["table"] for cell in found["cells"]})
-    return {"tables": ", ".join(tables), "seeds": len({cell["seed"] for cell in found["cells"]})}
+    seeds = len({cell["seed"] for cell in found["cells"]})
+    few = "With one seed" if seeds == 1 else f"With {seeds} seeds"
+    return {"tables": ", ".join(tables), "seeds": plural(seeds, "seed"), "few": few}
 
 
 PUBLISHED = {
@@ -87,7 +89,7 @@ def protocol(found: Found) -> str:
             body.append([name, *(f"{x:.2f}" for x in (*numbers, *published))])
     quoted = [f"{name}, published" for name in ("mean", "missForest", "best not-MIWAE")]
     header = ["table", "mean", "ignorable", '"auto"', '"self"', *quoted]
-    return fill("missing.protocol", table=rows(header, body), **found)
+    return fill("missing.protocol", table=rows(header, body), **_counted(found), **found)
 
 
 FOUND = {
@@ -97,6 +99,9 @@ FOUND = {
     "by_several": "one column, by all others",
     "by_predictor": "the second column, by the first, the third at random",
     "driven": "all columns, by one of them",
+    "above_another": "all columns but two, where one of these is above a threshold",
+    "by_sum_of_two": "all columns but two, by the sum of these",
+    "dropout": "all columns after one in which the row is high",
     "own_of_one": "one column, by its own value",
     "own_beside_random": "the same, other columns at random",
     "threshold_of_one": "one column, 60 % of the cells above the median",

@@ -7,7 +7,7 @@ from math import log, sqrt
 from statistics import stdev
 
 from .imputation import SEEDS, geometric_mean
-from .render import NONE, Found, fill, often, rows
+from .render import NONE, Found, fill, often, plural, rows
 
 OUTSIDE = ("miceforest", "gcimpute", "hyperimpute")
 """Baselines that run in an environment of their own, on fewer cells."""
@@ -51,6 +51,14 @@ def ratios(of_tables: dict[str, dict[str, tuple[float, str]]], key: str) -> list
     """Those that are defined."""
     own = [contest[key][0] for contest in of_tables.values() if key in contest]
     return [ratio for ratio in own if ratio == ratio and ratio > 0.0]
+
+
+def counted(found: Found) -> str:
+    """On how many tables of which half the benchmark was run."""
+    numbers = {half: len(contests(found, half, "mcar25")) for half in HALVES}
+    told = [f"{plural(numbers['held_back'], 'table')} kept back"] if numbers["held_back"] else []
+    told += [f"{numbers['tuning']} for tuning"] if numbers["tuning"] else []
+    return f" on {' and '.join(told)}" if told else ""
 
 
 def mixed(found: Found) -> str:

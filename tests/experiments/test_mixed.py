@@ -220,3 +220,12 @@ def test_lines_count_the_baselines_of_every_table_and_the_seeds_of_the_best():
     (line,) = mixed.lines(found)
     assert line[4:] == ["2 / 0 / 0", "2x", "1 to 2, 3 in 1 of 2"]
     assert "| kept back | mcar25 | 2 | 1 to 2 | 3 | 0.500" in mixed.summary(found)
+
+
+def test_tables_are_counted_that_were_measured():
+    methods = {name: {"mse": 1.0, "seeds": 1} for name in ("vfg", "gower")}
+    found = {"held_back": ["a", "b"], "tuning": ["c", "d"], "groups": {"a mcar25": methods}}
+    assert mixed.counted(found) == " on 1 table kept back"
+    found["groups"]["d mcar25"] = methods
+    assert mixed.counted(found) == " on 1 table kept back and 1 for tuning"
+    assert mixed.counted({**found, "groups": {}}) == ""

@@ -14,6 +14,7 @@ import pytest
 
 from experiments import results
 from experiments.baselines import graphical, imputers
+from experiments.benchmarks import mechanisms
 from experiments.report import __main__ as report
 from experiments.report import missing, summary
 
@@ -237,6 +238,22 @@ def test_the_results_name_the_files_of_other_versions():
 def test_differences_of_two_per_cent_are_draws_of_seeds():
     errors = {"VFG": [0.97, 0.99, 1.03], "kNN": [1.0, 1.0, 1.0]}
     assert summary._patterns(errors)[4] == "1 / 1 / 1"
+
+
+def test_mechanisms_of_complete_columns_stand_above_those_of_own_values():
+    assert missing.FOUND.keys() == mechanisms.MECHANISMS.keys()
+    names = list(missing.FOUND)
+    ignorable = names[: names.index("own_of_one")]
+    assert {"mcar", "mar", "above_another", "by_sum_of_two", "dropout"} <= set(ignorable)
+
+
+def test_the_page_on_missing_cells_counts_seeds():
+    cell = {"table": "a", "mechanism": "mar", "rows": 100, "found": False, "ratio": 1.0}
+    cells = [{**cell, "seed": seed} for seed in range(3)]
+    given = {"command": "x", "seconds": 1.0, "machine": results.machine()}
+    assert "(a), 3 seeds each" in missing.mechanisms({"cells": cells, **given})
+    errors = [{"table": "yeast", "method": "auto", "mse": 1.0, "seed": 0}]
+    assert "`VFGImputer(bend=False)`, 1 seed;" in missing.protocol({"cells": errors, **given})
 
 
 def test_the_page_on_pooled_intervals_says_how_to_read_quartiles_and_separable_tables():
