@@ -10,6 +10,8 @@ from math import exp, log
 from statistics import mean
 from typing import Any
 
+from ..benchmarks.imputation.cells import SHAPES
+from ..benchmarks.imputation.methods import allowed
 from .render import NONE, TEMPLATES, Found, bold, fill, folded, plural, rows
 
 FIRST = ("mcar50", "in_sample")
@@ -100,6 +102,7 @@ def errors(found: Found) -> str:
         "imputation",
         baselines="\n".join(descriptions(methods)),
         standings=standings(found, found["held_back"], PLAIN),
+        slow=slow(found),
         limits=", ".join(f"{label(name)} {limit:,}" for name, limit in found["limits"].items()),
         table=folded(f"Errors by table, {named(*FIRST)}", rows(["", *map(label, methods)], body)),
         where=named(*FIRST),
@@ -110,6 +113,47 @@ def descriptions(methods: list[str]) -> list[str]:
     """What the baselines are that were measured."""
     lines = [line.split(" | ") for line in fill("imputation.methods").splitlines()]
     return [f"- {label}: {text}" for name, label, text in lines if name in methods[1:]]
+
+
+SLOW = (
+    "hyperimpute",
+    "miceforest",
+    "miceforest40",
+    "utrees",
+    "classical",
+    "forestdiffusion",
+    "miwae",
+)
+"""Methods that take so long that they were not run everywhere."""
+
+
+def slow(found: Found) -> str:
+    """How many contests and cells slow methods have, and which tables lack them."""
+    held = {group: own for group, own in found["measures"].items() if "vfg" in own}
+    cells = sum(own["vfg"]["seeds"] for own in held.values())
+    most = Counter(group.split()[0] for group in held)
+    body = []
+    for method in SLOW:
+        seeds = {group: own.get(method, {}).get("seeds", 0) for group, own in held.items()}
+        full = sum(bool(n) and n == held[group]["vfg"]["seeds"] for group, n in seeds.items())
+        by_table = Counter(group.split()[0] for group, n in seeds.items() if n)
+        lacking = [
+            name if _is_allowed(method, name) else f"*{name}*"
+            for name in most
+            if not by_table[name]
+        ]
+        partly = [f"{name} {n} of {most[name]}" for name, n in by_table.items() if n < most[name]]
+        counts = [sum(map(bool, seeds.values())), full, sum(seeds.values())]
+        where = [", ".join(names) or NONE for names in (lacking, partly)]
+        body.append([label(method), *map(str, counts), *where])
+    header = ["slow method", f"contests of {len(held)}", "with all seeds of ours"]
+    header += [f"cells of {cells}", "tables without it", "tables with a part of the contests"]
+    return rows(header, body)
+
+
+def _is_allowed(method: str, table: str) -> bool:
+    """Whether a table is no larger than a method is run on."""
+    return table not in SHAPES or allowed(method, *SHAPES[table])
 
 
 def standings(

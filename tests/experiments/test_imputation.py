@@ -463,6 +463,20 @@ def test_the_summary_counts_the_contests_of_both_losses_by_half():
     assert f"| kNN | 1 | 0 | {ratio:.3g} |" in standings(one, ["glass"])
 
 
+def test_cells_of_slow_methods_are_counted_and_tables_without_them_named():
+    measured = {
+        "a mcar50 unseen": {"vfg": {"seeds": 3}, "miwae": {"seeds": 3}},
+        "a mcar30 unseen": {"vfg": {"seeds": 3}},
+        "b mcar30 unseen": {"vfg": {"seeds": 2}, "miwae": {"seeds": 1}},
+        "california mcar30 unseen": {"vfg": {"seeds": 1}},
+        "d mcar30 unseen": {"miwae": {"seeds": 1}},
+    }
+    told = report.slow({"measures": measured})
+    assert "| slow method | contests of 4 | with all seeds of ours | cells of 9 |" in told
+    assert "| MIWAE | 2 | 1 | 4 | *california* | a 1 of 2 |" in told
+    assert "| HyperImpute | 0 | 0 | 0 | a, b, *california* | – |" in told
+
+
 def test_the_first_table_of_the_summary_leaves_out_what_flatters_ours():
     project = Path(__file__).parents[2]
     path = project / "docs" / "results" / "imputation.json"
