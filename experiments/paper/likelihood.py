@@ -177,10 +177,15 @@ def curve(part: Part, cells: int) -> list[float]:
     return [round(epoch.validation * cells, 2) for epoch in part.history]
 
 
+def stride(rows: int) -> int:
+    """Of how many test rows one is taken for the NLL, so that these are 2,000 or somewhat more."""
+    return max(1, rows // 2000)
+
+
 def tested(model: Any, images: Images, draws: int) -> dict[str, float]:
     """-ELBO and NLL of the test rows, and -ELBO of as many training rows."""
     test = images.test
-    few = test[:: max(1, len(test) // 2000)]
+    few = test[:: stride(len(test))]
     known = images.train[: len(test)].bernoulli()
     elbo, train = (-model.bound(rows, 8).mean().item() for rows in (test, known))
     print(f"  -ELBO {elbo:.2f}, of training rows {train:.2f}", flush=True)

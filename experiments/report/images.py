@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from ..benchmarks.image_ablation import VARIANTS as ALL_VARIANTS
-from ..paper.likelihood import ENCODING, SAME_SIZE, checked_steps, first_steps
+from ..paper.likelihood import ENCODING, SAME_SIZE, checked_steps, first_steps, stride
 from ..results import FOLDER
 from .render import NONE, TEMPLATES, Found, apart, fill, filled, least, plural, rows, spread, table
 
@@ -157,6 +157,12 @@ def _effective(sets: dict[str, Found]) -> str:
 
 def _seconds_per_seed(row: Found) -> float:
     return float(row["train_seconds"] / len(row["elbo"]))
+
+
+def weighted_rows(part: Found) -> int:
+    """The number of test rows whose NLL was estimated; the others have their -ELBO alone."""
+    rows = part["rows"][2]
+    return len(range(0, rows, stride(rows)))
 
 
 def best_models(models: dict[str, Any]) -> tuple[str | None, str | None]:

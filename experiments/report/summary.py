@@ -52,9 +52,16 @@ README_TASKS = {
     r"log p of (\d+) continuous tables, whole rows": (
         "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
     ),
-    r"NLL of static MNIST": "static MNIST, NLL, `VFG`, short training, {steps}: ours − other",
-    r"NLL of Caltech 101": "Caltech 101 silhouettes, NLL, {steps}",
-    r"NLL of Omniglot": "Omniglot, a split of our own, NLL, {steps}",
+    r"NLL of static MNIST": (
+        "static MNIST, NLL on {rows[mnist]:,} test images, `VFG`, short training, {steps}: "
+        "ours − other"
+    ),
+    r"NLL of Caltech 101": (
+        "Caltech 101 silhouettes, NLL on {rows[caltech]:,} test images, {steps}"
+    ),
+    r"NLL of Omniglot": (
+        "Omniglot, a split of our own, NLL on {rows[omniglot]:,} test images, {steps}"
+    ),
     r"California's room counts, absolute error": "California's room counts, absolute error",
 }
 """What the README repeats, as a pattern, and how it is called there; no table is of tuning."""
@@ -63,15 +70,17 @@ README_TASKS = {
 def readme(found: dict[str, Found]) -> str:
     """The results of the README."""
     lines = [line for name, make in LINES.items() for line in make(found[name])]
+    sets = found["likelihood"]["data"]
+    weighted = {name: images.weighted_rows(part) for name, part in sets.items()}
     body = []
     for pattern, title in README_TASKS.items():
         told, line = next((m, line) for line in lines if (m := re.fullmatch(pattern, line[0])))
         steps = f"{line[5].partition('x')[0]} times the other's steps"
-        body.append([title.format(*told.groups(), steps=steps), line[3], line[4]])
+        body.append([title.format(*told.groups(), steps=steps, rows=weighted), line[3], line[4]])
     plain = [
         line for line in lines if re.fullmatch(r"missing cells, \d+ held-back.*error", line[0])
     ]
-    times = sorted(int(line[5].removesuffix("x")) for line in plain)
+    times = [line[5].removesuffix("x") for line in plain]
     own = next(line for line in lines if re.fullmatch(OWN_VALUES, line[0]))
     engines = found["engines"]
     speeds = {
@@ -80,7 +89,7 @@ def readme(found: dict[str, Found]) -> str:
     shares = [_coverage(found["imputation"], own_values=own) for own in (False, True)]
     nll = [
         part["models"][images.best_models(part["models"])[0]]["nll"]
-        for part in (found["likelihood"]["data"][name] for name in ANCHORED)
+        for part in (sets[name] for name in ANCHORED)
     ]
     return fill(
         "readme",
@@ -91,7 +100,8 @@ def readme(found: dict[str, Found]) -> str:
         others=plain[0][6].partition(",")[0],
         mixed=next(line[6] for line in lines if line[0].startswith("mixed")).partition(",")[0],
         seeds=_told_seeds(plain[0][6].partition(", ")[2]),
-        times=" to ".join(map(str, dict.fromkeys((times[0], times[-1])))),
+        times=times,
+        megabytes=_megabytes(engines["engines"]),
         times_own=own[5].removesuffix("x"),
         image_seeds=next(line[6] for line in lines if line[0].startswith("NLL")).split()[1],
         held=mean(shares[0]),
@@ -107,9 +117,13 @@ def readme(found: dict[str, Found]) -> str:
 def _told_seeds(text: str) -> str:
     """The end of a line, as `3` or `3 in 45 of 54`, in words."""
     number, _, where = text.partition(" in ")
-    return (
-        f"{number} seeds in {where} contests, fewer in the others" if where else f"{number} seeds"
-    )
+    return f"{number} seeds (in {where}; fewer in the others)" if where else f"{number} seeds"
+
+
+def _megabytes(engines: Found) -> str:
+    """The least and the most that the calling process held from the first tenth on."""
+    held = [n for one in engines.values() for n in one["first_process_megabytes"]["by_tenths"]]
+    return f"{min(held)} to {max(held)}"
 
 
 OWN_VALUES = r"cells missing by their own value, \d+ held-back tables, squared error"
