@@ -8,7 +8,7 @@ from typing import Any
 
 from ..paper.likelihood import ENCODING, LONGER
 from .images import MEASURES, REPLACED, TITLES, change
-from .imputation import GOAL, by_case, geometric_mean, is_plain, label
+from .imputation import GOAL, by_case, geometric_mean, is_plain, setting_of
 from .mixed import ABOVE, SETS, above, contests, ratios, sets_of
 from .render import Found, fill, plural, rows, spread
 
@@ -62,7 +62,7 @@ def _errors(found: Found, key: str) -> Iterator[list[str]]:
             of_one = " of one seed" if seeds == {1} else ""
             yield [
                 asked,
-                "defaults" if method == "vfg" else f"`{label(method)}`",
+                setting_of(method),
                 f"{where}: {plural(len(groups), 'contest')}{of_one}",
                 f"{reached:.3f}{beside}",
                 verdict(reached, goal),
@@ -100,7 +100,7 @@ def _seconds(records: list[Found]) -> Iterator[list[str]]:
         )
         yield [
             f"time at most {goal:.1f} of that of chained ExtraTrees with 100 trees",
-            f"`{label(method)}`",
+            setting_of(method),
             f"half of the cells missing: {plural(len(pairs), 'table')}",
             f"{seconds:.3g}, at {errors:.3f} of their squared error",
             verdict(seconds, goal),

@@ -68,6 +68,11 @@ def label(method: str) -> str:
     return METHODS.get(method, f"`{method}`")
 
 
+def setting_of(method: str) -> str:
+    """How one of our imputers is called, by what is set in it."""
+    return f'`effort="{method.removeprefix("vfg-")}"`' if method.startswith("vfg-") else "defaults"
+
+
 def methods_of(found: Found) -> list[str]:
     """All methods measured anywhere, ours first."""
     present = {method for measured in found["measures"].values() for method in measured}
@@ -254,16 +259,20 @@ def codes(found: Found, method: str) -> str:
             if number:
                 cells[code] += number
                 where.setdefault(code, Counter())[group.split()[0]] += 1
-    names = {code: f"{n} by commit `{code}`" for code, n in cells.most_common() if code != EARLIER}
+    names = {
+        code: f"{n} are of commit `{code}`" for code, n in cells.most_common() if code != EARLIER
+    }
     if EARLIER in cells:
-        names[EARLIER] = f"{cells[EARLIER] if names else 'all'} before cells named their code"
+        names[EARLIER] = (
+            f"{cells[EARLIER] if names else 'all'} are older than the note of the commit"
+        )
     told = [
         f"{name} ({', '.join(f'{table} {n}' for table, n in where[code].items())})"
         if len(names) > 1
         else name
         for code, name in names.items()
     ]
-    fields = {"method": label(method), "cells": cells.total(), "contests": len(groups)}
+    fields = {"setting": setting_of(method), "cells": cells.total(), "contests": len(groups)}
     return fill("imputation.codes", told="; ".join(told), **fields).strip()
 
 

@@ -57,7 +57,9 @@ def test_goals_on_missing_cells_count_held_back_tables_by_themselves():
     asked = "squared error at most 0.90 of the best other method's"
     assert told[asked, "defaults", "held-back tables, without MNAR: 1 contest"] == ["0.800", "yes"]
     assert told[asked, "defaults", "all tables, MNAR included: 3 contests"] == ["0.737", "yes"]
-    assert told[asked, "`best`", "held-back tables, without MNAR: 1 contest of one seed"] == [
+    assert told[
+        asked, '`effort="best"`', "held-back tables, without MNAR: 1 contest of one seed"
+    ] == [
         "0.700 (defaults there 0.800)",
         "yes",
     ]

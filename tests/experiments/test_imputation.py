@@ -346,12 +346,12 @@ def test_the_page_says_which_contests_are_of_earlier_code():
     }
     found = {"measures": measured, "contests": {g: {"vfg": {}} for g in list(measured)[:3]}}
     told = codes(found, "vfg")
-    assert "The 7 cells of `VFGImputer` in these contests (3 tables, masks and settings)" in told
+    assert "Code of the 7 cells of `VFGImputer` in these 3 contests (defaults): " in told
     assert told.endswith(
-        "code: 3 by commit `abc1234` (a 2); 4 before cells named their code (a 1, b 1)."
+        ": 3 are of commit `abc1234` (a 2); 4 are older than the note of the commit (a 1, b 1)."
     )
     found["contests"] = {"b mcar30 unseen": {"vfg": {}}}
-    assert codes(found, "vfg").endswith("code: all before cells named their code.")
+    assert codes(found, "vfg").endswith(": all are older than the note of the commit.")
     assert codes(found, "vfg-best") == ""
 
 
