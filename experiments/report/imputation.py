@@ -259,13 +259,9 @@ def codes(found: Found, method: str) -> str:
             if number:
                 cells[code] += number
                 where.setdefault(code, Counter())[group.split()[0]] += 1
-    names = {
-        code: f"{n} are of commit `{code}`" for code, n in cells.most_common() if code != EARLIER
-    }
+    names = {code: f"{n} of commit `{code}`" for code, n in cells.most_common() if code != EARLIER}
     if EARLIER in cells:
-        names[EARLIER] = (
-            f"{cells[EARLIER] if names else 'all'} are older than the note of the commit"
-        )
+        names[EARLIER] = f"{cells[EARLIER] if names else 'all'} older than the note of the commit"
     told = [
         f"{name} ({', '.join(f'{table} {n}' for table, n in where[code].items())})"
         if len(names) > 1
@@ -273,7 +269,8 @@ def codes(found: Found, method: str) -> str:
         for code, name in names.items()
     ]
     fields = {"setting": setting_of(method), "cells": cells.total(), "contests": len(groups)}
-    return fill("imputation.codes", told="; ".join(told), **fields).strip()
+    listed = ". In brackets are the contests of each table" if len(names) > 1 else ""
+    return fill("imputation.codes", told="; ".join(told) + listed, **fields).strip()
 
 
 EARLIER = ""

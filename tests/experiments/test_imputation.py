@@ -347,11 +347,9 @@ def test_the_page_says_which_contests_are_of_earlier_code():
     found = {"measures": measured, "contests": {g: {"vfg": {}} for g in list(measured)[:3]}}
     told = codes(found, "vfg")
     assert "Code of the 7 cells of `VFGImputer` in these 3 contests (defaults): " in told
-    assert told.endswith(
-        ": 3 are of commit `abc1234` (a 2); 4 are older than the note of the commit (a 1, b 1)."
-    )
+    assert ": 3 of commit `abc1234` (a 2); 4 older than the note of the commit (a 1, b 1)." in told
     found["contests"] = {"b mcar30 unseen": {"vfg": {}}}
-    assert codes(found, "vfg").endswith(": all are older than the note of the commit.")
+    assert codes(found, "vfg").endswith(": all older than the note of the commit.")
     assert codes(found, "vfg-best") == ""
 
 
@@ -499,9 +497,9 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
     told = goals({"contests": found})
     assert "All 2 contests of `VFGImputer` come to 1.000" in told
     assert "come to 1.000 (missed), those in which cells do not hide themselves to 0.800." in told
-    assert "goal is missed, are a: MNAR 30 %, unseen rows (1.25)." in told
+    assert "goal is missed. Lost are a: MNAR 30 %, unseen rows (1.25)." in told
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
-    assert "are a (tuning): MNAR 30 %, unseen rows (1.25)." in told
+    assert "Lost are a (tuning): MNAR 30 %, unseen rows (1.25)." in told
     found |= {"b mcar50 in_sample": held(0.9, "draw")}
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
     assert "to 0.849, and of these the ones of held-back tables to 0.900." in told
