@@ -57,8 +57,11 @@ STEP = 1.5
 FEWEST_STEPS = 20
 """Held-out cells below which a column takes the largest step of all columns. With 100, as for
 trees, squared errors of the glass table were 2 % larger."""
-CHUNK = 2**20
-"""Pairs of rows that are compared together, which bounds memory."""
+CHUNK = 2**16
+"""Pairs of rows that are compared together: they should fit into the cache of a CPU."""
+SQUARES = 1e-12, 1e3
+"""Bounds of squared distances. Roots have no slope at 0; beyond the second, covariances are below
+1e-26 of those of equal rows and soon numbers with which CPUs are slow."""
 
 
 class GaussianProcesses(CachedModule):
@@ -337,7 +340,8 @@ def _covariance(
     size, slope = sizes.square()
     left, right = one * rates, two * rates
     squares = left.square().sum(1)[:, None] + right.square().sum(1) - 2.0 * left @ right.T
-    r = (5.0 * squares.clamp(min=1e-12).to(torch.float32 if single else one.dtype)).sqrt()
+    dtype = torch.float32 if single else one.dtype
+    r = (5.0 * squares.clamp(*SQUARES).to(dtype)).sqrt()
     others = torch.ones_like(rates)
     others[target] = 0.0
     line = (one * others) @ two.T / max(one.shape[1] - 1, 1)
