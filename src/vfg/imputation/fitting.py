@@ -137,7 +137,8 @@ def _fit_parts(
         encoding = fit_encoding(table, settings, often) if start is None else start.encoding
         check_number_of_columns(encoding.width)
     with resources.bar.part("encoding", 0.5):
-        whole = encoding.training_matrix(table, often)
+        values, observed, rows, weights = encoding.weighted_matrix(table, often)
+        whole = values, observed
         if start is None:
             columns, graph = choose_columns(encoding, whole, settings, weights)
         else:
@@ -150,6 +151,7 @@ def _fit_parts(
         given = constraints.equations(columns)
     categories = category_columns(encoding, columns)
     labels = read_labels(table, encoding, categories)
+    labels = labels._replace(places=labels.places[rows])
     extra = encoding.unordered[columns], list(categories.values()), labels
     few_valued = encoding.few_valued(columns)
     parts = _fit_to_matrix(

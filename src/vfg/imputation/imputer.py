@@ -123,6 +123,13 @@ def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
 
 
+def _sample_of(model: TableModel, table: Table, sample_weight: Any) -> FittedRows | None:
+    """Rows of a fitted table, given which parameters are drawn."""
+    weights = as_weights(sample_weight, table.rows)
+    values, observed, own = model.fitted_matrix(table, weights)
+    return FittedRows.of(values, observed, model.settings.seed, own)
+
+
 class _LinearOnly:
     """A method of imputers with `bend=False`; others lack it, and the error says why."""
 
@@ -349,8 +356,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.keep_empty_features:
             know_of_empty_columns(model, numbers=True)  # they are filled with 0
         self.gaps_in_fit_ = table.missing.any(0)
-        weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
+        self.fitted_sample_ = _sample_of(model, table, sample_weight)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -394,8 +400,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 model.linear.remember(*known.table, known.often)
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
-        weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
+        sample = _sample_of(model, table, sample_weight)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample
