@@ -259,7 +259,9 @@ def test_rows_that_contradict_are_refused():
     wrong = frame.copy()
     wrong.loc[5, ["adults", "people"]] = 5, 3
     wrong.loc[5, "children"] = pd.NA
-    with pytest.raises(ValueError, match=r"row 5 contradicts the constraints .*, 'children >= 0': adults is 5"):
+    with pytest.raises(
+        ValueError, match=r"row 5 contradicts the constraints .*, 'children >= 0': adults is 5"
+    ):
         imputer.transform(wrong)
 
 
