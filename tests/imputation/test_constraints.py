@@ -98,8 +98,12 @@ def test_other_settings_and_columns_are_refused():
         linear(constraints=[3]).fit(frame)
     with pytest.raises(ValueError, match="'kind', which is categorical, but constraints are"):
         linear(constraints=["a <= kind"]).fit(frame)
-    with pytest.raises(ValueError, match="leave no value: it would be from 5 to 3"):
-        linear(constraints=["a >= 5", "a <= 3"]).fit(frame)
+    expected = "'a >= 5', 'a <= 3' on column 'a' leave no value: it would be from 5 to 3; change"
+    with pytest.raises(ValueError, match=expected):
+        linear(constraints=["a >= 5", "0 <= a", "a <= 3"]).fit(frame)
+    expected = "the constraint 'a <= 3' on column 'a' and its bounds leave no value"
+    with pytest.raises(ValueError, match=expected):
+        linear(constraints=["a <= 3"], bounds={"a": (5, None)}).fit(frame)
 
 
 # What is filled in.
@@ -255,8 +259,43 @@ def test_rows_that_contradict_are_refused():
     wrong = frame.copy()
     wrong.loc[5, ["adults", "people"]] = 5, 3
     wrong.loc[5, "children"] = pd.NA
-    with pytest.raises(ValueError, match=r"row 5 contradicts the constraint .*adults is 5"):
+    with pytest.raises(
+        ValueError, match=r"row 5 contradicts the constraints .*, 'children >= 0': adults is 5"
+    ):
         imputer.transform(wrong)
+
+
+def test_all_constraints_that_contradict_each_other_are_named():
+    frame = bookings()[0]
+    impossible = ["adults >= 0", "net + tax == gross", "net <= gross - tax - 1"]
+    expected = (
+        r"^no row satisfies the constraints 'net \+ tax == gross', 'net <= gross - tax - 1' tog"
+    )
+    with pytest.raises(ValueError, match=expected):
+        linear(constraints=impossible).fit(frame)
+    with pytest.raises(ValueError, match=expected):  # no row is known
+        linear(constraints=impossible).fit_transform(frame.assign(tax=frame["tax"].where(
+            frame.index % 2 == 0), net=frame["net"].where(frame.index % 2 == 1)))  # fmt: skip
+    frame["out"] = frame["out"].mask(frame.index == 3)
+    frame["back"] = frame["in"] + pd.Timedelta(days=20)
+    imputer = linear(constraints=["age >= 0", "`in` <= out", "out <= back"]).fit(frame)
+    frame.loc[3, "back"] = frame.loc[3, "in"] - pd.Timedelta(days=4)
+    days = frame.loc[3, ["in", "back"]].dt.strftime("%Y-%m-%d")
+    known = f"in is {days['in']}, back is {days['back']}; correct"
+    expected = f"^row 3 contradicts the constraints '`in` <= out', 'out <= back': {known}"
+    with pytest.raises(ValueError, match=expected):
+        imputer.transform(frame)
+
+
+def test_dates_stand_in_errors_as_days():
+    frame = pd.DataFrame({"day": pd.Timestamp("2024-03-01") + pd.to_timedelta(range(9), unit="D")})
+    late, early = "day >= '2024-05-01'", "day <= '2024-02-01'"
+    with pytest.raises(ValueError, match="it would be from 2024-05-01 to 2024-02-01; change"):
+        linear(constraints=[late, early]).fit(frame)
+    with pytest.raises(ValueError, match="'2024-05-01'\": day is 2024-03-01; correct the row"):
+        linear(constraints=[late]).fit(frame)
+    with pytest.raises(ValueError, match="it would be from 2024-06-01 to 2024-02-01; change"):
+        linear(constraints=[early], bounds={"day": ("2024-06-01", None)}).fit(frame)
 
 
 def test_the_command_line_takes_constraints(tmp_path):

@@ -463,3 +463,16 @@ def test_medians_of_the_linear_model_are_its_means():
     np.testing.assert_array_equal(means, medians)
     with pytest.raises(ValueError, match="estimate must be 'mean' or 'median', but is 'mode'"):
         VFGImputer(estimate="mode").fit(table)
+
+
+def test_switches_are_true_or_false():
+    table = numbers()[1]
+    imputer = linear().fit(table)
+    for value in ("x", None):
+        with pytest.raises(TypeError, match=f"proper must be True or False, but is {value!r}"):
+            imputer.sample(table, 2, proper=value)
+    with pytest.raises(TypeError, match="refit must be True or False, but is 'x'"):
+        imputer.evaluate(table, refit="x")
+    for name in ("add_indicator", "keep_empty_features", "warm_start"):
+        with pytest.raises(TypeError, match=f"{name} must be True or False, but is 'x'"):
+            linear(**{name: "x"}).fit(table)

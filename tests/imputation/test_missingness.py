@@ -274,10 +274,18 @@ def test_sensitivity_moves_missing_cells_and_what_follows_from_them(straight):
     assert len(axes.lines) == len(absent) + 1
 
 
-@pytest.mark.parametrize("delta", [[], ["a"], [np.nan], None])
+@pytest.mark.parametrize("delta", [[], ["a"], [np.nan], None, [True], [0.5, True]])
 def test_sensitivity_refuses_shifts_that_are_no_numbers(delta, straight):
     with pytest.raises(ValueError, match="delta must be finite numbers"):
         straight.sensitivity(numbers()[1], delta)
+
+
+def test_sensitivity_needs_a_function_and_its_picture_a_result(straight):
+    with pytest.raises(TypeError, match=r"^statistic must be a function .*, or None, but is 3$"):
+        straight.sensitivity(numbers()[1], statistic=3)
+    expected = r"^result must be what VFGImputer.sensitivity returns, but is None$"
+    with pytest.raises(TypeError, match=expected):
+        plots.sensitivity(None)
 
 
 def test_sensitivity_needs_missing_numbers(straight):

@@ -89,9 +89,9 @@ def test_what_cannot_be_pooled_is_refused(estimates, variances, message):
         vfg.pool(estimates, variances)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 95])
+@pytest.mark.parametrize("level", [0.0, 1.0, 95, "x", None, True])
 def test_levels_lie_between_0_and_1(level):
-    with pytest.raises(ValueError, match="level is a share between 0 and 1"):
+    with pytest.raises(ValueError, match="level must be a number between 0 and 1, but is"):
         vfg.pool([1.0, 2.0], [1.0, 1.0]).interval(level)
 
 
@@ -146,10 +146,18 @@ def test_results_and_pairs_are_pooled_like_numbers():
         ([1.0, 2.0], "params and cov_params"),
         ([([1.0, 2.0], np.eye(2)), ([1.0], np.eye(1))], "a covariance matrix of 2 x 2"),
         ([([1.0], np.eye(1))], "at least 2 imputed tables"),
+        ([("a", 1.0)], "estimates must be numbers, .*, but are 'a'"),
+        ([(1.0, "a"), (2.0, 1.0)], "covariances must be numbers, .*, but are 'a'"),
     ],
 )
 def test_results_that_are_none_are_refused(results, words):
     with pytest.raises(ValueError, match=words):
         vfg.pool(results)
-    with pytest.raises(ValueError, match="complete_df is a positive number"):
-        vfg.pool([1.0, 2.0], [1.0, 1.0], complete_df=0)
+    with pytest.raises(TypeError, match=r"estimates must be a list .*, but is None"):
+        vfg.pool(None)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, "x", True, [1]])
+def test_degrees_of_freedom_are_positive(value):
+    with pytest.raises(ValueError, match="complete_df must be a positive number or None, but is"):
+        vfg.pool([1.0, 2.0], [1.0, 1.0], complete_df=value)

@@ -98,6 +98,10 @@ def test_infinities_may_mark_missing_values():
         ({"flow": vfg.Linear()}, TypeError, "flow must be a vfg.Coupling or None"),
         ({"schema": ["integer"]}, TypeError, "schema must be a mapping from columns to kinds"),
         ({"bounds": (0, 1)}, TypeError, "bounds must be a mapping"),
+        ({"discrete": "maybe"}, TypeError, "discrete must be True or False, but is 'maybe'"),
+        ({"discrete": 3}, TypeError, "discrete must be True or False, but is 3"),
+        ({"bend": "x"}, TypeError, "bend must be True or False, but is 'x'"),
+        ({"effort": ["fast"]}, ValueError, r"effort must be one of .*, but is \['fast'\]"),
     ],
 )
 def test_invalid_settings_are_named(settings, error, message):
@@ -106,7 +110,8 @@ def test_invalid_settings_are_named(settings, error, message):
 
 
 def test_settings_may_be_numpy_numbers_or_none():
-    settings = vfg.ImputerSettings(members=np.int64(2), budget=np.float32(0.5), graph=None)
+    numbers = {"members": np.int64(2), "budget": np.float32(0.5), "bend": np.bool_(True)}
+    settings = vfg.ImputerSettings(**numbers, graph=None)
     assert settings.members == 2
 
 

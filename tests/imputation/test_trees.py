@@ -448,6 +448,28 @@ def test_whole_numbers_and_few_values_can_be_switched_off(fitted):
     assert [some.schema_[k].name for k in ("year", "dose")] == ["continuous", "few valued"]
 
 
+def test_the_linear_model_alone_fills_declared_few_valued_columns_with_values_if_as_good():
+    generator = np.random.default_rng(0)
+    level = generator.normal(size=300)
+    whole = pd.DataFrame({
+        "year": np.where(level > 0.0, 2008.5, 1999.5),
+        "dose": np.array([0.5, 1.0, 2.0])[generator.integers(0, 3, 300)],
+        "kind": np.where(level > 0.0, "new", "old"),
+        "level": level,
+    })  # fmt: skip
+    table = whole.mask(generator.random(whole.shape) < 0.2)
+    declared = {"year": "few valued", "dose": FewValued()}
+    for weights in (None, np.full(300, 2.0)):
+        imputer = VFGImputer(bend=False, random_state=0, schema=declared)
+        filled = imputer.fit(table, sample_weight=weights).transform(table)
+        assert set(filled["year"]) == {1999.5, 2008.5}, "the year follows from the kind"
+        assert (filled["year"] == whole["year"]).mean() > 0.95
+        assert set(filled["dose"]) > {0.5, 1.0, 2.0}, "nothing predicts the dose"
+        for draw in (*imputer.sample(table, 2), *imputer.predict_interval(table)):
+            assert set(draw["year"]) <= {1999.5, 2008.5}
+            assert set(draw["dose"]) <= {0.5, 1.0, 2.0}
+
+
 @pytest.mark.parametrize("settings", [{"bend": False, "random_state": 0}, QUICK])
 def test_few_whole_numbers_are_filled_with_whole_numbers_in_frames(settings):
     """Grades that little predicts: their means have less squared error, but are no grades."""

@@ -45,6 +45,30 @@ def test_weights_of_a_mixed_table_equal_repeated_rows():
         pd.testing.assert_frame_equal(chances, other.predict_proba(frame)[column], rtol=1e-8)
 
 
+@pytest.mark.parametrize("numeric", [True, False], ids=["numbers too", "categories only"])
+def test_weights_equal_repeated_rows_where_columns_have_many_categories(numeric):
+    """Their code points in fitting come from other rows, and copies are no other rows."""
+    generator = np.random.default_rng(0)
+    place = generator.integers(0, 12, 160)
+    x = generator.normal(size=12)[place] + 0.5 * generator.normal(size=160)
+    y = x + 0.5 * generator.normal(size=160)
+    frame = pd.DataFrame({
+        "town": [f"town {k}" for k in place],
+        "shop": [f"shop {k}" for k in (place + generator.integers(0, 4, 160)) % 14],
+        "sign": np.where(x > 0.0, "plus", "minus"),
+        "size": np.array(["low", "mid", "high"])[np.digitize(y, [-0.3, 0.3])],
+    })  # fmt: skip
+    frame = frame.assign(x=x, y=y) if numeric else frame
+    frame = frame.mask(generator.random(frame.shape) < 0.15)
+    weights = generator.integers(0, 9, 160)
+    repeated = frame.iloc[np.repeat(np.arange(160), weights)]
+    weighted, other = linear().fit(frame, sample_weight=weights), linear().fit(repeated)
+    pd.testing.assert_frame_equal(weighted.transform(frame), other.transform(frame), rtol=1e-8)
+    for column, chances in weighted.predict_proba(frame).items():
+        pd.testing.assert_frame_equal(chances, other.predict_proba(frame)[column], rtol=1e-8)
+    assert weighted.fitted_sample_.rows == other.fitted_sample_.rows
+
+
 @pytest.mark.parametrize("make", [linear, light], ids=["linear", "nonlinear"])
 def test_rows_of_weight_0_are_left_out(make):
     table = numbers(rows=60)[1]

@@ -243,6 +243,9 @@ def test_high_levels_of_intervals_are_honoured():
         assert ((centre - low) / reach).mean().item() == pytest.approx(1.0, abs=0.05)
     with pytest.raises(ValueError, match=r"up to a level of 0\.999"):
         answer.interval(0.9999)
+    for level in ("x", None, True, 1.0):
+        with pytest.raises(ValueError, match="level must be a number between 0 and 1, but is"):
+            answer.interval(level)
 
 
 def test_closed_forms_have_every_level():

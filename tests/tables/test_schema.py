@@ -55,8 +55,17 @@ def test_few_valued_columns_have_ten_values_at_most_and_five_cells_each():
 def test_values_of_few_valued_columns_are_checked():
     with pytest.raises(ValueError, match="values must be finite numbers"):
         FewValued(values=(1.0, float("inf")))
+    assert Schema.infer([[0.5], [1.5]], {0: FewValued(values=())})[0].values == (0.5, 1.5)
     bounded = Schema.infer(np.array([[0.5], [1.5]] * 5)).bounded({0: (0, 2)})
     assert bounded[0] == FewValued((0.0, 2.0), (0.5, 1.5))
+
+
+@pytest.mark.parametrize("cells", [[0.5, 1.5], [1, 2]])
+def test_all_kinds_that_a_column_of_numbers_can_be_are_named(cells):
+    with pytest.raises(ValueError, match=r"cannot be date; choose one of .*whole, few valued, "):
+        Schema.infer(pd.DataFrame({"a": cells}), {"a": "date"})
+    for kind in ("continuous", "whole", "few valued", "integer", "categorical", "ordinal"):
+        assert Schema.infer(pd.DataFrame({"a": cells}), {"a": kind})["a"].name == kind
 
 
 def test_identifiers_are_named_in_the_schema_and_their_texts_are_not_kept():

@@ -140,7 +140,7 @@ def with_parameters(model: TableModel, table: Any, rows: int, filling: Filling) 
     names = model_columns(model, table.schema.names)
     schema = filled_schema(model, table.schema, Filling())
     typed = _cast_columns(model, table, {name: schema.field(name).type for name in names})
-    fitted = FittedRows.of(*model.fitted_matrix(typed), filling.seed)
+    fitted = FittedRows.of(*model.fitted_matrix(typed)[:2], filling.seed)
     if fitted is None:
         return filling
     posterior = Posterior(fitted._replace(rows=fitted.rows * rows / max(1, table.num_rows)))

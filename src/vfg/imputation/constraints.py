@@ -235,8 +235,9 @@ class Constraints:
         known = ~(missing[:, None, :] & involved).any(2)
         wrong = known & (errors > self._tolerances(numbers))
         if wrong.any():
-            row, which = (int(at) for at in np.argwhere(wrong)[0])
-            raise self._contradiction(first_row + row, numbers[row], missing[row], [which])
+            row = int(np.flatnonzero(wrong.any(1))[0])
+            broken = np.flatnonzero(wrong[row])
+            raise self._contradiction(first_row + row, numbers[row], missing[row], broken)
 
     def enforce(self, fills: Cells, table: Table, *, are_ends: bool = False) -> Cells:
         """Filled cells that satisfy the constraints, moved as little as possible.
@@ -319,11 +320,9 @@ class Constraints:
         if broken.any():
             moved, left = self._project(numbers[broken], free, chosen)
             if left.any():
-                at = int(np.flatnonzero(left)[0])
-                wrong = np.flatnonzero(chosen & (self._errors(moved[at : at + 1])[0] > 0.0))
-                missing = free & (self.matrix[chosen] != 0.0).any(0)
-                row = int(rows[np.flatnonzero(broken)[at]])
-                raise self._contradiction(row, moved[at], missing, wrong.tolist())
+                at = int(np.flatnonzero(broken)[np.flatnonzero(left)[0]])
+                together = self._incompatible(numbers[at], free, np.flatnonzero(chosen))
+                raise self._contradiction(int(rows[at]), numbers[at], free, together)
             result[broken] = self._on_grids(moved, free, chosen)
         return self._repair_rounding(result, free, chosen)
 
@@ -428,26 +427,67 @@ class Constraints:
                 )
         return result
 
-    def _contradiction(
-        self, row: int, numbers: Array, missing: Mask, which: Sequence[int]
-    ) -> ValueError:
-        texts = ", ".join(dict.fromkeys(repr(self.texts[i]) for i in which))
-        used = (self.matrix[list(which)] != 0.0).any(0)
+    def _incompatible(self, numbers: Array, free: Mask, among: Array) -> Array:
+        """The constraints that one row cannot satisfy together, without those that do not matter.
+
+        Each is left out in turn, and stays out if nothing satisfies the others.
+        """
+        kept = np.asarray(among)
+        for one in among:
+            others = kept[kept != one]
+            if len(others) and self._nearest(numbers, free, others) is None:
+                kept = others
+        return kept
+
+    def _contradiction(self, row: int, numbers: Array, missing: Mask, which: Array) -> ValueError:
+        every, anything = np.arange(len(self.matrix)), np.ones(len(self.labels), dtype=bool)
+        if self._nearest(numbers, anything, every) is None:
+            together = self._incompatible(numbers, anything, every)
+            return ValueError(
+                f"no row satisfies {self._name(together)} together; change or leave out one of them"
+            )
+        used = (self.matrix[which] != 0.0).any(0)
         known = [
             f"{label} is {self._show(k, numbers[k])}"
             for k, label in enumerate(self.labels)
             if used[k] and not missing[k]
         ]
         return ValueError(
-            f"row {row} contradicts the constraint {texts}: {', '.join(known)}; correct the row, "
-            "mark wrong cells as missing, or leave out the constraint"
+            f"row {row} contradicts {self._name(which)}: {', '.join(known)}; correct the row, mark "
+            "wrong cells as missing, or leave out a constraint"
         )
+
+    def _name(self, which: Array) -> str:
+        return _quoted([self.texts[i] for i in which])
 
     def _show(self, k: int, number: float) -> str:
         clock = self.parts[k].clock
         if clock is None:
             return f"{number:.10g}"
-        return str(clock.moments(np.array([(number - self.origins[k]) / self.units[k]]))[0])
+        if clock.kind == "m":
+            return f"{number:.10g} days"
+        return _as_day(clock.moments(np.array([(number - self.origins[k]) / self.units[k]]))[0])
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    """Constraints by their texts, for errors."""
+    different = [repr(text) for text in dict.fromkeys(texts)]
+    return f"the constraint{'s' * (len(different) > 1)} {', '.join(different)}"
+
+
+def _as_day(moment: np.datetime64) -> str:
+    """A moment as a day, with the time unless it is midnight.
+
+    Example:
+        >>> (
+        ...     _as_day(np.datetime64("2024-03-01T00:00:00")),
+        ...     _as_day(np.datetime64("2024-03-01T12:30")),
+        ... )
+        ('2024-03-01', '2024-03-01 12:30:00')
+    """
+    day, _, time = str(moment.astype("M8[us]")).partition("T")
+    time = time.removesuffix(".000000")
+    return day if time == "00:00:00" else f"{day} {time}"
 
 
 def bounds_of(constraints: Sequence[Constraint]) -> dict[Label, tuple[float, float]]:
@@ -475,29 +515,39 @@ def bounds_of(constraints: Sequence[Constraint]) -> dict[Label, tuple[float, flo
 def tightened_bounds(texts: Any, schema: Schema) -> dict[Label, Any]:
     """Bounds of the columns that constraints of one column bound, within those of a schema."""
     result: dict[Label, Any] = {}
-    for label, ends in bounds_of(parse_constraints(texts, list(schema))).items():
+    known = parse_constraints(texts, list(schema))
+    for label, (least, greatest) in bounds_of(known).items():
         spec = schema[label]
         if not isinstance(spec, Continuous | Integer | Date):
             continue  # is refused with the constraint's text
-        if isinstance(spec, Date):
-            chosen = [None if np.isinf(end) else _moment(end) for end in ends]
-            pairs = zip(chosen, spec.bounds, strict=True)
-            result[label] = tuple(other if end is None else end for end, other in pairs)
-            continue
-        low, high = spec.bounds
-        low = ends[0] if low is None else max(ends[0], low)
-        high = ends[1] if high is None else min(ends[1], high)
+        is_date = isinstance(spec, Date)
+        own = [_days(end) if isinstance(end, str) else end for end in spec.bounds]
+        low = least if own[0] is None else max(least, own[0])
+        high = greatest if own[1] is None else min(greatest, own[1])
         if low > high:
+            texts_of = [(one.text, bounds_of([one]).get(label, ())) for one in known]
+            named = _quoted([text for text, ends in texts_of if low in ends or high in ends])
+            more = " and its bounds" * (low != least or high != greatest)
+            first, last = (_as_day(_moment(x)) if is_date else f"{x:g}" for x in (low, high))
             raise ValueError(
-                f"the constraints of column {label!r} and its bounds leave no value: it would be "
-                f"from {low:g} to {high:g}"
+                f"{named} on column {label!r}{more} leave no value: it would be from {first} to "
+                f"{last}; change or leave out one of them"
             )
-        result[label] = None if np.isinf(low) else low, None if np.isinf(high) else high
+        ends = [None if np.isinf(end) else end for end in (low, high)]
+        result[label] = tuple(
+            given if end == number else str(_moment(end)) if is_date and end is not None else end
+            for end, given, number in zip(ends, spec.bounds, own, strict=True)
+        )
     return result
 
 
-def _moment(days: float) -> str:
-    return str(np.datetime64(round(days * 86_400_000), "ms"))
+def _days(moment: str) -> float:
+    """Days since 1970 of a moment."""
+    return float(np.datetime64(moment, "us").astype(np.int64)) / 86_400e6
+
+
+def _moment(days: float) -> np.datetime64:
+    return np.datetime64(round(days * 86_400_000), "ms")
 
 
 def _numeric(encoding: Encoding, label: Label, known: Sequence[Constraint]) -> NumericEncoding:

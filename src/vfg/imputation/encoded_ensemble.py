@@ -112,10 +112,16 @@ class EncodedEnsemble(Ensemble):
                     stacklevel=2,
                 )
 
-    def fitted_matrix(self, table: Table) -> tuple[Tensor, Tensor]:
-        """The same of rows that were fitted, whose code points do not come from their own row."""
-        values, observed = self.encoding.training_matrix(table)
-        return values[:, self.columns], observed[:, self.columns]
+    def fitted_matrix(
+        self, table: Table, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same of rows that were fitted, whose code points do not come from their own row.
+
+        Returned are also the weights of the rows of the matrix; see `Encoding.weighted_matrix`.
+        """
+        often = None if weights is None else weights.numpy()
+        values, observed, _, own = self.encoding.weighted_matrix(table, often)
+        return values[:, self.columns], observed[:, self.columns], own
 
     def spread_out(self, values: Tensor) -> Array:
         """A matrix of all columns from one `(..., modelled columns)`."""

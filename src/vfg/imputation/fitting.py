@@ -87,6 +87,10 @@ FILLED_ROWS = 8192
 AS_GOOD = 1.02
 """How many times larger the squared error of held-out cells may be with values of few-valued
 columns: uniform digits that nothing predicts, rounded, have 1.01."""
+LINEAR_ROWS = (30, 1000)
+"""Fewest and most rows that tell whether the linear model fills a few-valued column with values."""
+ALL_LINEAR_ROWS = 10_000
+"""The most of these rows of all columns together: two seconds for two hundred columns."""
 TREE_SHARE = 0.85
 """The share of a budget beyond which no trees are grown."""
 TREE_END = 0.93
@@ -137,7 +141,8 @@ def _fit_parts(
         encoding = fit_encoding(table, settings, often) if start is None else start.encoding
         check_number_of_columns(encoding.width)
     with resources.bar.part("encoding", 0.5):
-        whole = encoding.training_matrix(table, often)
+        values, observed, rows, weights = encoding.weighted_matrix(table, often)
+        whole = values, observed
         if start is None:
             columns, graph = choose_columns(encoding, whole, settings, weights)
         else:
@@ -150,10 +155,25 @@ def _fit_parts(
         given = constraints.equations(columns)
     categories = category_columns(encoding, columns)
     labels = read_labels(table, encoding, categories)
+    labels = labels._replace(places=labels.places[rows])
     extra = encoding.unordered[columns], list(categories.values()), labels
     few_valued = encoding.few_valued(columns)
+    # A whole schema may be that of another fit, whose columns were inferred.
+    given_kinds = () if isinstance(settings.schema, Schema) else settings.schema or ()
+    starts = {encoding.sections[label].start for label in given_kinds}
+    declared = [place for place in few_valued if columns[place] in starts]
     parts = _fit_to_matrix(
-        columns, graph, whole, *extra, few_valued, settings, members, resources, weights, given
+        columns,
+        graph,
+        whole,
+        *extra,
+        few_valued,
+        declared,
+        settings,
+        members,
+        resources,
+        weights,
+        given,
     )
     encoding = encoding.filling_values([columns[k] for k in parts.with_values])
     if parts.mechanism.reach is not None:
@@ -209,6 +229,7 @@ def _fit_to_matrix(
     categories: list[CategoryColumn],
     labels: Labels,
     few_valued: Mapping[int, Array],
+    declared: Sequence[int],
     settings: ImputerSettings,
     members: list[VFG] | None,
     resources: Resources,
@@ -224,6 +245,9 @@ def _fit_to_matrix(
     )
     is_late = resources.is_past(LINEAR_SHARE) and not resources.members
     if is_late or not supports_deep(graph, len(values), settings.bend):
+        # Without held-out cells, columns that are few valued only by inference keep their means.
+        left_out = _without_columns(parts, declared, (values, observed, weights), settings.seed)
+        parts.with_values = _filled_with_values(few_valued, left_out)
         return parts
     plan = _make_plan(values, observed, settings, members, bool(categories))
     own = labels._replace(places=labels.places[rows])
@@ -444,11 +468,38 @@ def _filled_with_values(
             rows = one.counted[:, place] > 0
             expected, truth = (x[rows, place].numpy() for x in (one.means, one.values))
             nearest = nearest_values(expected, values)
-            errors += [np.square(x - truth).sum() for x in (expected, nearest)]
+            often = one.counted[rows, place].numpy()
+            errors += [often @ np.square(x - truth) for x in (expected, nearest)]
             cells += len(truth)
         if cells and errors[1] <= AS_GOOD * errors[0]:
             chosen.append(place)
     return tuple(chosen)
+
+
+def _without_columns(
+    parts: Parts,
+    places: Sequence[int],
+    matrix: tuple[Tensor, Tensor, Tensor | None],
+    seed: int,
+) -> list[HeldOutRows]:
+    """Rows as the linear model predicts their cells of one of some columns from the others.
+
+    The model was fitted to these cells, but has few parameters. Nothing is predicted where there
+    are so many columns that few rows are left for each.
+    """
+    values, observed, weights = matrix
+    most = min(LINEAR_ROWS[1], ALL_LINEAR_ROWS // max(1, len(places)))
+    if not places or most < LINEAR_ROWS[0]:
+        return []
+    drawn = [draw_rows(observed[:, place], most, seed) for place in places]
+    rows = torch.cat(drawn)
+    columns = torch.tensor(places).repeat_interleave(torch.tensor([len(x) for x in drawn]))
+    shown, counted = observed[rows].clone(), torch.zeros(len(rows), values.shape[1]).double()
+    each = torch.arange(len(rows))
+    shown[each, columns] = False
+    counted[each, columns] = 1.0 if weights is None else weights[rows].double()
+    means = _filled(parts, torch.where(shown, values[rows], 0.0), shown)
+    return [HeldOutRows(rows, values[rows], shown, counted, means, [])]
 
 
 def _matrix(

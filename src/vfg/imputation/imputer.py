@@ -35,8 +35,10 @@ from vfg.imputation.settings import (
     as_seed,
     check_count,
     check_estimate,
+    check_flag,
     check_share,
     check_table,
+    check_type,
     to_python,
 )
 from vfg.imputation.table_model import TableModel, answering_device
@@ -121,6 +123,13 @@ def _is_pandas(frame: Any) -> bool:
 
 def _has_categories(imputer: VFGImputer) -> bool:
     return hasattr(imputer, "model_") and bool(imputer.model_.category_sections)
+
+
+def _sample_of(model: TableModel, table: Table, sample_weight: Any) -> FittedRows | None:
+    """Rows of a fitted table, given which parameters are drawn."""
+    weights = as_weights(sample_weight, table.rows)
+    values, observed, own = model.fitted_matrix(table, weights)
+    return FittedRows.of(values, observed, model.settings.seed, own)
 
 
 class _LinearOnly:
@@ -337,6 +346,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         settings = self._settings()
         check_estimate(self.estimate)
+        for name in ("add_indicator", "keep_empty_features", "warm_start"):
+            check_flag(name, getattr(self, name))
         known: TableModel | None = getattr(self, "model_", None) if self.warm_start else None
         table = self._table(X, reset=known is None)
         model = TableModel(settings) if known is None else deepcopy(known)
@@ -349,8 +360,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.keep_empty_features:
             know_of_empty_columns(model, numbers=True)  # they are filled with 0
         self.gaps_in_fit_ = table.missing.any(0)
-        weights = as_weights(sample_weight, table.rows)
-        self.fitted_sample_ = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
+        self.fitted_sample_ = _sample_of(model, table, sample_weight)
         self.fitted_rows_ = np.unique(row_digests(model, table))
         return self
 
@@ -394,8 +404,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 model.linear.remember(*known.table, known.often)
         model.partial_fit(table, sample_weight=sample_weight)
         self.model_, self.schema_ = model, model.encoding.schema
-        weights = as_weights(sample_weight, table.rows)
-        sample = FittedRows.of(*model.fitted_matrix(table), settings.seed, weights)
+        sample = _sample_of(model, table, sample_weight)
         if first:
             self.gaps_in_fit_ = table.missing.any(0)
             self.fitted_sample_ = sample
@@ -451,6 +460,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             ValueError: for a number of draws that is not positive.
+            TypeError: for `proper` that is not True or False.
 
         Example:
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
@@ -459,6 +469,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_count("n", n)
+        check_flag("proper", proper)
         cells = MissingCells(self.model_, self._table(X, reset=False))
         tables = self._tables(cells, self._draw(cells, int(n), as_seed(random_state), proper))
         return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
@@ -565,6 +576,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: for shifts that are no finite numbers, a level that is not between 0 and 1,
                 or a table without missing numbers.
+            TypeError: for a statistic that is no function.
 
         Example:
             >>> table = np.array([[1.0, 2.0], [2.0, 4.1], [3.0, np.nan], [4.0, 7.9], [5.0, 10.1]])
@@ -575,6 +587,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_share("level", level)
         check_count("n", n, 2)
+        if statistic is not None:
+            words = "a function from a filled table to a pair (estimate, variance), or None"
+            check_type("statistic", statistic, Callable, words)  # type: ignore[arg-type]
         shifts, seed = check_shifts(delta), as_seed(random_state)
         cells = MissingCells(self.model_, self._table(X, reset=False))
         ends = cells.intervals(level, seed)
@@ -750,6 +765,8 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         check_share("level", level)
+        if refit is not None:
+            check_flag("refit", refit)
         table, seed, model = self._table(X, reset=False), as_seed(random_state), self.model_
         digests = row_digests(model, table)
         fitted = int((np.isin(digests, self.fitted_rows_) & (digests != 0)).sum())

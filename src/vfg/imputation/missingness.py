@@ -365,7 +365,9 @@ class Sensitivity:
 def check_shifts(delta: Any) -> tuple[float, ...]:
     """Shifts as numbers; refuses anything else, and none."""
     try:
-        shifts = tuple(float(shift) for shift in np.atleast_1d(np.asarray(delta, dtype=float)))
+        given = np.atleast_1d(np.asarray(delta, dtype=object))
+        flags = any(isinstance(shift, bool | np.bool_) for shift in given.ravel())
+        shifts = () if flags else tuple(float(shift) for shift in given.astype(float))
     except (TypeError, ValueError):
         shifts = ()
     if not shifts or not np.isfinite(shifts).all():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+
+from vfg.imputation.settings import check_share, check_type, is_number
 
 Numbers = NDArray[np.float64]
 
@@ -53,8 +56,7 @@ class Pooled:
         Raises:
             ValueError: for another level.
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level is a share between 0 and 1, but got {level}")
+        check_share("level", level)
         half = scipy.special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2) * self.std
         return self.estimate - half, self.estimate + half
 
@@ -87,6 +89,7 @@ def pool(
 
     Raises:
         ValueError: for other shapes, fewer than two tables, negative or non-finite numbers.
+        TypeError: for results that are no list.
 
     Example:
         >>> pooled = pool([1.0, 2.0, 3.0], [0.5, 0.5, 0.5])
@@ -98,9 +101,9 @@ def pool(
         estimates, covariances, stated = _read_results(estimates)
         complete_df = stated if complete_df is None else complete_df
         variances = np.diagonal(covariances, axis1=1, axis2=2)
-    if complete_df is not None and not complete_df > 0.0:
-        raise ValueError(f"complete_df is a positive number, but got {complete_df}")
-    values, squares = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
+    if complete_df is not None and not (is_number(complete_df, Real) and complete_df > 0.0):
+        raise ValueError(f"complete_df must be a positive number or None, but is {complete_df!r}")
+    values, squares = _numbers("estimates", estimates), _numbers("variances", variances)
     _check(values, squares)
     tables = len(values)
     within, between = squares.mean(0), values.var(0, ddof=1)
@@ -133,6 +136,8 @@ def pool(
 
 def _read_results(results: Any) -> tuple[Numbers, Numbers, float | None]:
     """Estimates, covariances and degrees of freedom of one analysis per table."""
+    words = "a list with the result of every imputed table, if there are no variances"
+    check_type("estimates", results, Iterable, words)
     listed, freedom = list(results), []
     if not listed:
         raise ValueError("pool needs the results of at least 2 imputed tables, but got none")
@@ -148,8 +153,8 @@ def _read_results(results: Any) -> tuple[Numbers, Numbers, float | None]:
                 "without variances, pool needs one result with params and cov_params(), or one "
                 f"pair (estimate, covariance), per table, but got {type(result).__name__}"
             )
-    values = [np.atleast_1d(np.asarray(estimate, dtype=float)) for estimate, _ in pairs]
-    squares = [np.atleast_2d(np.asarray(covariance, dtype=float)) for _, covariance in pairs]
+    values = [np.atleast_1d(_numbers("estimates", estimate)) for estimate, _ in pairs]
+    squares = [np.atleast_2d(_numbers("covariances", covariance)) for _, covariance in pairs]
     size = len(values[0])
     wrong = [x.shape for x in values if x.shape != (size,)]
     wrong += [x.shape for x in squares if x.shape != (size, size)]
@@ -160,6 +165,16 @@ def _read_results(results: Any) -> tuple[Numbers, Numbers, float | None]:
         )
     stated = [number for number in freedom if number is not None]
     return np.stack(values), np.stack(squares), float(min(stated)) if stated else None
+
+
+def _numbers(name: str, given: Any) -> Numbers:
+    try:
+        return np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be numbers, or arrays of them of the same shape for every imputed table, "
+            f"but are {given!r}"
+        ) from None
 
 
 def _check(estimates: Numbers, variances: Numbers) -> None:

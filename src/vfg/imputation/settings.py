@@ -33,6 +33,8 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "constraints": (Sequence, "a list of texts such as 'a + b == total'"),
 }
 """Types of the settings that are objects, and their names in errors."""
+FLAGS = ("discrete", "bend")
+"""Settings that are on or off."""
 MISSINGNESS = ("auto", "ignorable", "self")
 """What may be assumed about why cells are missing."""
 LEAST = {
@@ -72,6 +74,23 @@ def check_table(table: Any, missing_values: Any, caller: str) -> Table:
             )
     opened.columns()
     return opened
+
+
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], words: str) -> None:
+    """Raise a TypeError unless a value is of a kind, which is described in words."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {words}, but is {value!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise a TypeError unless a value is True or False.
+
+    Example:
+        >>> check_flag("proper", "no")
+        Traceback (most recent call last):
+        TypeError: proper must be True or False, but is 'no'
+    """
+    check_type(name, value, (bool, np.bool_), "True or False")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -129,7 +148,7 @@ class ImputerSettings:
         seed: of everything drawn (default 0), `random_state` of `VFGImputer`.
 
     Raises:
-        TypeError: for a graph, flow, schema or bounds of another type.
+        TypeError: for a graph, flow, schema, bounds or switch of another type.
         ValueError: for numbers that are not positive, or not whole where they count something.
 
     Example:
@@ -164,17 +183,17 @@ class ImputerSettings:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         for name, (kind, words) in SETTINGS.items():
-            if name in given and not isinstance(given[name], kind):
-                raise TypeError(f"{name} must be {words} or None, but is {given[name]!r}")
+            if name in given:
+                check_type(name, given[name], kind, f"{words} or None")
+        for name in FLAGS:
+            check_flag(name, getattr(self, name))
         for name, least in LEAST.items():
             if name in given:
                 check_count(name, given[name], least)
-        if self.effort not in EFFORTS:
-            names = ", ".join(map(repr, EFFORTS))
-            raise ValueError(f"effort must be one of {names}, but is {self.effort!r}")
-        if self.missingness not in MISSINGNESS:
-            names = ", ".join(map(repr, MISSINGNESS))
-            raise ValueError(f"missingness must be one of {names}, but is {self.missingness!r}")
+        for name, choices in (("effort", tuple(EFFORTS)), ("missingness", MISSINGNESS)):
+            if getattr(self, name) not in choices:
+                names = ", ".join(map(repr, choices))
+                raise ValueError(f"{name} must be one of {names}, but is {getattr(self, name)!r}")
         if self.graph is not None:
             as_graph(self.graph)
         budget = given.get("budget", 1.0)

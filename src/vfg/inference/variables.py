@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -372,8 +373,8 @@ def central_levels(level: float) -> tuple[float, float]:
         >>> central_levels(0.5)
         (0.25, 0.75)
     """
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"the level of an interval lies between 0 and 1, but is {level:g}")
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a number between 0 and 1, but is {level!r}")
     return 0.5 - level / 2, 0.5 + level / 2
 
 

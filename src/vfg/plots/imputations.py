@@ -440,7 +440,14 @@ def sensitivity(result: Sensitivity, *, ax: Axes | None = None) -> Axes:
 
     Returns:
         The axes.
+
+    Raises:
+        TypeError: for anything but such a result.
     """
+    from vfg.imputation.missingness import Sensitivity
+    from vfg.imputation.settings import check_type
+
+    check_type("result", result, Sensitivity, "what VFGImputer.sensitivity returns")
     ax = axes_or_new(ax)
     order = np.argsort(result.delta)
     shifts = np.asarray(result.delta)[order]

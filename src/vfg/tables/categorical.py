@@ -37,6 +37,8 @@ of 120 to 500 rows, ten next to three have 1.01 of the squared error, 1.04 of th
 UNKNOWN = 0.1
 """Size of the random part of the point of a category that was seen once, in deviations: the
 smallest tried with which intervals of pure noise hold what they should."""
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, of the golden ratio, for digests of rows."""
 MOST_OTHERS = 256
 """The most columns of other sections that code points are computed from; bounds the time."""
 
@@ -233,8 +235,9 @@ def cross_fitted_codes(
     """The code points of rows, each from the means of other rows than its own, `(8, rows)`.
 
     A point that is computed from a row's own cells tells a model what is in them, and the more so
-    the fewer rows a category has. So the rows of a category are dealt into folds, and those of a
-    fold have the point that the others give. For `members` and `rest` see `joint_codes`.
+    the fewer rows a category has. So the rows of a category are dealt into folds, copies into the
+    same one, and those of a fold have the point that the others give. For `members` and `rest` see
+    `joint_codes`.
     """
     section = place_codes(codes, members)[0].copy()
     means = _means_of(members, len(counts), rest, weights)
@@ -242,7 +245,9 @@ def cross_fitted_codes(
     own = to_points(means)
     # Where columns of many categories depend on each other the map differs a little from theirs.
     turn = np.linalg.lstsq(own, codes, rcond=None)[0]
-    folds = _ranks(members) % FOLDS
+    first, are_copies = find_equal_rows(members, rest)
+    leads = ~are_copies | (first == np.arange(len(first)))
+    folds = (_ranks(members, leads) % FOLDS)[np.where(are_copies, first, np.arange(len(first)))]
     for fold in range(FOLDS):
         rows = np.flatnonzero((folds == fold) & (members >= 0))
         kept = np.where(folds == fold, -1, members)
@@ -258,13 +263,68 @@ def _means_of(
     return np.column_stack([np.zeros((count, 0)), *means])
 
 
-def _ranks(members: Array) -> Array:
-    """The place of every row among those of its category."""
+def _ranks(members: Array, counted: Mask) -> Array:
+    """How many rows of its category are counted before each row."""
     order = np.argsort(members, kind="stable")
-    first = np.searchsorted(members[order], members[order])
+    before: Array = np.cumsum(counted[order]) - counted[order]
     ranks = np.empty(len(members), dtype=np.int64)
-    ranks[order] = np.arange(len(members)) - first
+    ranks[order] = before - before[np.searchsorted(members[order], members[order])]
     return ranks
+
+
+def find_equal_rows(members: Array, rest: Sequence[tuple[Array, Mask]]) -> tuple[Array, Mask]:
+    """The first equal row in the category of every row, and whether equal rows are copies.
+
+    They are copies if no other category has such a row, in the columns that do not follow from the
+    category. Else they are different observations of few possible values. To leave all of these
+    out together would tell what the value is: the others would have the opposite.
+
+    Example:
+        >>> values, seen = np.array([[0.1, 0.1, 0.0, 0.0, 0.0]]), np.ones((1, 5), dtype=bool)
+        >>> [part.tolist() for part in find_equal_rows(np.array([0, 0, 0, 0, 1]), [(values, seen)])]
+        [[0, 0, 2, 2, 4], [True, True, False, False, False]]
+    """
+    digests = np.zeros(len(members), dtype=np.uint64)
+    rows = np.flatnonzero(members >= 0)
+    typical = np.zeros(int(members.max(initial=-1)) + 1)
+    for values, observed in rest:
+        for cells, seen in zip(np.where(observed, values, 0.0) + 0.0, observed, strict=True):
+            known = rows[seen[rows]]
+            typical[members[known]] = cells[known]
+            if (typical[members[known]] == cells[known]).all():
+                continue  # it follows from the category
+            for bits in (cells.view(np.uint64), seen.astype(np.uint64)):
+                digests = (digests ^ bits) * MULTIPLIER
+                digests ^= digests >> np.uint64(32)
+    contents = np.unique(digests, return_inverse=True)[1].ravel()
+    pairs = contents[rows] * len(typical) + members[rows]
+    different, starts, groups = np.unique(pairs, return_index=True, return_inverse=True)
+    categories = np.bincount(different // max(1, len(typical)), minlength=len(members))
+    first, are_copies = np.arange(len(members)), np.zeros(len(members), dtype=bool)
+    first[rows], are_copies[rows] = rows[starts[groups]], categories[contents[rows]] == 1
+    return first, are_copies
+
+
+def split_weights(weights: Array, split: Mask) -> tuple[Array, Array]:
+    """Rows, some of them several times with parts of their weight, and these parts.
+
+    The parts of a weight of 8 are 2, 2, 2, 1 and 1: dealt into folds one after the other, they are
+    as many in each as eight rows.
+
+    Example:
+        >>> rows, parts = split_weights(np.array([8.0, 4.0, 1.5]), np.array([True, False, True]))
+        >>> rows.tolist(), parts.tolist()
+        ([0, 0, 0, 0, 0, 1, 2, 2], [2.0, 2.0, 2.0, 1.0, 1.0, 4.0, 1.0, 0.5])
+    """
+    even = np.where(split, np.floor(weights / FOLDS), 0.0)
+    left = np.where(split, weights - FOLDS * even, 0.0)
+    ones = (left[:, None] - np.arange(FOLDS)).clip(0.0, 1.0)
+    parts = np.column_stack(
+        [np.where(split, 0.0, weights), np.repeat(even[:, None], FOLDS, 1), ones]
+    )
+    kept = parts > 0.0
+    kept[:, 0] |= ~split | (weights <= 0.0)
+    return np.nonzero(kept)[0], parts[kept]
 
 
 def place_codes(codes: Array, members: Array) -> tuple[Array, Mask]:

@@ -16,7 +16,9 @@ from vfg.tables.categorical import (
     OrdinalEncoding,
     category_indices,
     cross_fitted_codes,
+    find_equal_rows,
     joint_codes,
+    split_weights,
 )
 from vfg.tables.cells import Array, Column, ColumnEncoding, Label, Mask, as_objects, is_absent
 from vfg.tables.frames import Table, open_table, quote
@@ -205,27 +207,53 @@ class Encoding:
         """
         return self.without_idle(*self.encode(table), columns)
 
-    def training_matrix(
-        self, table: Any, weights: Array | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def training_matrix(self, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """The matrix of a table to fit a model to, and which of its entries are evidence.
 
         As `evidence`, but the code points of columns with many categories are computed without the
         cells of their own row, which a model would learn to read off them.
         """
+        return self.weighted_matrix(table)[:2]
+
+    def weighted_matrix(
+        self, table: Any, weights: Array | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """As `training_matrix`, and the rows of the table that its rows are, and their weights.
+
+        A row that counts several times may have several code points, as equal rows have. It then
+        is several rows with parts of its weight.
+        """
         opened = self._open(table)
         columns = _relabel(opened.columns(), self.schema)
         values, observed = self.encode_columns(columns, opened.rows)
-        sections = {k: (values[:, s].T, observed[:, s].T) for k, s in self.sections.items()}
-        fitted = values.copy()
+        used = [k for k in self.sections if k not in self.idle]
+
+        def others(label: Label) -> list[tuple[Array, Mask]]:
+            chosen = [self.sections[k] for k in used if k != label]
+            return [(values[:, s].T, observed[:, s].T) for s in chosen]
+
+        computed: dict[Label, tuple[CategoricalEncoding, Array]] = {}
         for column in columns:
             part = self.parts[column.label]
             if isinstance(part, CategoricalEncoding) and part.is_computed:
-                rest = [s for k, s in sections.items() if k not in (column.label, *self.idle)]
-                members = category_indices(column, part.categories)
-                codes = cross_fitted_codes(part.points, members, part.counts, rest, weights)
-                fitted[:, self.sections[column.label]] = codes.T
-        return self.without_idle(fitted, observed, range(self.width))
+                places = category_indices(column, part.categories)
+                places = places if weights is None else np.where(weights > 0.0, places, -1)
+                computed[column.label] = part, places
+        rows = np.arange(opened.rows)
+        if weights is not None and computed:
+            split = np.zeros(opened.rows, dtype=bool)
+            for label, (_, members) in computed.items():
+                split |= (members >= 0) & ~find_equal_rows(members, others(label))[1]
+            rows, weights = split_weights(weights, split)
+            values, observed = values[rows], observed[rows]
+        fitted = values.copy()
+        for label, (part, members) in computed.items():
+            own, rest = members[rows], others(label)
+            codes = cross_fitted_codes(part.points, own, part.counts, rest, weights)
+            fitted[:, self.sections[label]] = codes.T
+        matrix = self.without_idle(fitted, observed, range(self.width))
+        often = None if weights is None else torch.from_numpy(weights)
+        return *matrix, torch.from_numpy(rows), often
 
     def without_idle(
         self, values: Array, observed: Mask, columns: Sequence[int]

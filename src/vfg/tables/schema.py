@@ -83,10 +83,11 @@ class FewValued(Continuous):
     Draws, medians and ends of intervals are values that occur. Filled cells are, too, unless that
     increases the squared error of held-out cells by more than 2 %. Then they are means, which are
     rounded if all values are whole and the table is a frame: its floats may be integers with gaps.
+    With `bend=False` there are no held-out cells; declared columns are compared at observed cells.
 
     Args:
         bounds: the lowest and the highest value of filled cells; None for the observed one.
-        values: those that occur; None for those that a table holds.
+        values: those that occur; None, or none of them, for those that a table holds.
 
     Raises:
         ValueError: for values that are no finite numbers.
@@ -291,8 +292,8 @@ Given: TypeAlias = Mapping[Any, ColumnSpec | str]
 """Kinds of some columns, by label: the name of a kind, or a description."""
 
 FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
-    "float": (Continuous, Integer, Boolean, Categorical, Ordinal),
-    "integer": (Integer, Continuous, Boolean, Categorical, Ordinal),
+    "float": (Continuous, Whole, FewValued, Integer, Boolean, Categorical, Ordinal),
+    "integer": (Integer, Continuous, Whole, FewValued, Boolean, Categorical, Ordinal),
     "boolean": (Boolean, Categorical, Ordinal),
     "text": (Categorical, Ordinal, Identifier, Date),
     "category": (Categorical, Ordinal, Identifier),
@@ -301,6 +302,8 @@ FITTING: dict[str, tuple[type[ColumnSpec], ...]] = {
     "empty": (
         Empty,
         Continuous,
+        Whole,
+        FewValued,
         Integer,
         Boolean,
         Categorical,
@@ -554,7 +557,7 @@ def _resolve(spec: ColumnSpec, column: Column) -> ColumnSpec:
         return Ordinal(_natural_order(column))
     if isinstance(spec, Date):
         parse_moments(column)  # refuses texts that are no dates
-    if isinstance(spec, FewValued) and spec.values is None:
+    if isinstance(spec, FewValued) and not spec.values:
         # Numbers as objects may be of types that floats do not compare with.
         values = np.unique(column.observed.astype(np.float64)).tolist()
         return FewValued(spec.bounds, tuple(values))
