@@ -148,10 +148,11 @@ def calibrate_draws(
     """The stacking with widths of `ordered` columns, and with the shares of the kinds that draw.
 
     Widths of other columns are nan. It is unchanged where there are too few cells, no linear
-    model, or too little time in the `turn`, in which fewer cells are used, too. `not_seen` says which trees did not see which rows, and what Gaussian processes predict
-    of rows that are left out; the `table` are the fitted values, and
-    which of them are observed. Shares are chosen for complete tables alone: rows that were fitted
-    with missing cells draw from their own components, which held-out cells do not show.
+    model, or too little time in the `turn`, in which fewer cells are used, too. `not_seen` says
+    which trees did not see which rows, and what Gaussian processes predict of rows that are left
+    out; the `table` are the fitted values, and which of them are observed. Shares are chosen for
+    complete tables alone: rows that were fitted with missing cells draw from their own components,
+    which held-out cells do not show.
     """
     stacking, turn = parts.combination, turn or Turn()
     if stacking is None or parts.linears is None:

@@ -93,17 +93,22 @@ FILLED_ROWS = 8192
 AS_GOOD = 1.02
 """How many times larger the squared error of held-out cells may be with values of few-valued
 columns: uniform digits that nothing predicts, rounded, have 1.01."""
-LINEAR_SHARE = 0.5
+LINEAR_SHARE = 0.6
 """The share of a budget that the linear model may take; beyond it there are no other parts."""
-LINEARS_END, ROW_MIXTURES_END, MIXTURES_END, WEIGHTS_END = 0.08, 0.26, 0.4, 0.55
-TREES_END, PROCESSES_END, CALIBRATION_END = 0.76, 0.87, 0.97
-"""The shares of the time after the linear model at which parts end; without a budget linear models
-of held-out cells, row mixtures, mixtures, weights, trees, Gaussian processes and calibration took
-6, 17, 19, 14, 23, 8 and 12 % of it (means of three tables)."""
-MEMBERS_END = 0.68, 0.93
-"""The same for training and weighing members, with trees or processes to follow and without."""
-TRAINING_SHARE = 0.2
-"""The share of a budget that must be left for members, or they are not trained."""
+SHARES = {
+    "held-out linear models": 0.08,
+    "row mixtures": 0.17,
+    "mixtures": 0.14,
+    "weights": 0.15,
+    "members": 0.15,
+    "trees": 0.2,
+    "Gaussian processes": 0.15,
+    "calibration": 0.11,
+}
+"""The shares of parts, those that are planned, in the time after the linear model. Without a budget
+they took 6, 17, 19, 14, 0, 23, 8 and 12 % of it (means of three tables)."""
+USED = 0.98
+"""The share of a budget that is given to parts; the rest is for putting them together."""
 FILLING_SHARE = 0.4
 """The share of the time of trees, and of processes, in which rows are filled for them."""
 FILLED_TOGETHER = 256
@@ -244,9 +249,10 @@ def _fit_to_matrix(
     if settings.structure is not None:
         plan = replace(plan, trees=0, processes=None)
     if resources.is_past(LINEAR_SHARE) and not resources.members:
-        resources.leave_out_all(plan)
+        resources.leave_out(*_planned(plan))
         return parts
-    resources.share_out()
+    wanted = {"held-out linear models", *_planned(plan), "weights", "calibration"}
+    resources.share_out({part: x for part, x in SHARES.items() if part in wanted}, USED)
     own = labels._replace(places=labels.places[rows])
     votes = not all(column.part.is_simplex for column in categories)
     stacked = fit_members(
@@ -266,7 +272,7 @@ def _fit_to_matrix(
         weights=weights,
     )
     if stacked.combination is None:  # there was no time for a part that can be weighed
-        resources.leave_out_all(plan)
+        resources.leave_out(*_planned(plan))
         return parts
     stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
     stacked.following, stacked.slope_errors = parts.following, parts.slope_errors
@@ -358,7 +364,7 @@ def _fit_second_stage(
     held_out, unseen = held_out_rows(parts, categories, labels), None
     if plan.trees:
         cells = values, observed, labels.places
-        with resources.part("trees", TREES, TREES_END) as turn:
+        with resources.part("trees", TREES) as turn:
             held_out, unseen = _add_forest(
                 parts, graph, cells, categories, plan.trees, seed, held_out, weights, turn
             )
@@ -366,11 +372,11 @@ def _fit_second_stage(
     ordered[[place for column in categories for place in column.places]] = False
     left_out = None
     if plan.processes is not None:
-        with resources.part("Gaussian processes", PROCESSES, PROCESSES_END) as turn:
+        with resources.part("Gaussian processes", PROCESSES) as turn:
             held_out, left_out = _add_processes(
                 parts, matrix, ordered, plan.processes, seed, held_out, turn
             )
-    with resources.part("calibration", CALIBRATION, CALIBRATION_END) as turn:
+    with resources.part("calibration", CALIBRATION) as turn:
         not_seen, table = (unseen, left_out), (values, observed)
         parts.combination = calibrate_draws(parts, not_seen, ordered, table, seed, turn)
     parts.with_values = _filled_with_values(few_valued, held_out)
@@ -682,8 +688,8 @@ def fit_members(
 
     def weigh(parts: Parts) -> Stacking:
         own = held[: len(parts.members) or None]  # all, if no part needs a set of its own
-        end = task.members_end if parts.members else WEIGHTS_END
-        with resources.part("weights", 2, end) as turn, resources.measured():
+        within = "members" if parts.members else "weights"
+        with resources.part("weights", 2, within) as turn, resources.measured():
             stacking = fit_stacking(
                 parts, values, observed, own, categories=categories, labels=labels, seed=seed,
                 turn=turn, weights=often,
@@ -695,7 +701,7 @@ def fit_members(
     if exact and (not plan.members or plan.adaptive or early) and members is None:
         parts.combination = weigh(parts)
     pays = not plan.adaptive or gain_towards_linear(parts) >= LEAST_GAIN
-    has_time = resources.is_left_for_members(task.members_end, TRAINING_SHARE)
+    has_time = resources.is_left_for_members()
     if parts.combination is None and not (has_time or members) and not plan.members:
         return parts
     if parts.combination is None or (plan.members and pays and has_time):
@@ -719,6 +725,18 @@ def _work(plan: Plan) -> float:
     weights, training = 2.0, TRAINING if plan.members else 0.0
     second = TREES * bool(plan.trees) + PROCESSES * (plan.processes is not None) + CALIBRATION
     return plan.sets + 2.0 * (rows + mixtures) + weights + training + second
+
+
+def _planned(plan: Plan) -> list[str]:
+    """The parts beside the linear model that a plan has."""
+    planned = {
+        "row mixtures": plan.neighbours is not None and plan.neighbours.number > 0,
+        "mixtures": plan.mixtures is not None and plan.mixtures.number > 0,
+        "members": plan.members > 0,
+        "trees": plan.trees > 0,
+        "Gaussian processes": plan.processes is not None,
+    }
+    return [part for part, is_planned in planned.items() if is_planned]
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
@@ -756,16 +774,15 @@ class MatrixFit:
         """Linear models without the held-out cells of each set, or of a few under a budget."""
         linears: list[GaussianVFG] = []
         number = len(held) if self.clock.budget is None else min(len(held), self.fewest_sets)
-        rows = self._rows_for_linears(number)
+        table = self._table_for_linears(number)
         for k, own in enumerate(held[:number]):
-            shown, start = self.observed & ~own, self.seed * 1009 + k
-            table = self.values, shown, self.weights
-            some = table if rows is None else [x if x is None else x[rows] for x in table]
-            if linears and self.clock.is_past(LINEARS_END):
+            if linears and self.clock.turn("held-out linear models").is_past:
                 break
-            with self.clock.part("linear model", 1):
+            values, shown, rows, often = table
+            with self.clock.part("held-out linear models", 1):
                 linears.append(fit_linear(
-                    self.graph, some[0], some[1], start, inner_noise=False, weights=some[2]
+                    self.graph, values, shown & ~own[rows], self.seed * 1009 + k,
+                    inner_noise=False, weights=often,
                 ))  # fmt: skip
         return linears
 
@@ -774,20 +791,19 @@ class MatrixFit:
         """How many sets of held-out cells are used under a budget."""
         return max(FEWEST_MEMBERS, self.plan.members)
 
-    @property
-    def members_end(self) -> float:
-        """The share of the time at which members are trained and weighed."""
-        return MEMBERS_END[not self.plan.trees and self.plan.processes is None]
-
-    def _rows_for_linears(self, number: int) -> Tensor | None:
-        """Random rows that so many linear models can be fitted to in their time; None for all."""
-        turn = Turn(self.clock.deadline(LINEARS_END))
-        if not turn.is_limited or turn.left >= number * self.clock.linear:
-            return None
-        share = max(turn.left, 0.0) / max(number * self.clock.linear, 1e-9)
+    def _table_for_linears(
+        self, number: int
+    ) -> tuple[Tensor, Tensor, Tensor | slice, Tensor | None]:
+        """Values, mask, places and weights of rows that so many models have time for."""
+        turn = self.clock.turn("held-out linear models")
+        share = turn.left / max(number * self.clock.linear, 1e-9)
+        if share >= 1.0:
+            return self.values, self.observed, slice(None), self.weights
         generator = torch.Generator().manual_seed(self.seed)
         most = max(FEWEST_LINEAR_ROWS, int(share * min(len(self.values), START_ROWS)))
-        return torch.randperm(len(self.values), generator=generator)[:most].sort().values
+        rows = torch.randperm(len(self.values), generator=generator)[:most].sort().values
+        often = None if self.weights is None else self.weights[rows]
+        return self.values[rows], self.observed[rows], rows, often
 
     def start_members(self, linears: list[GaussianVFG], held: list[Tensor]) -> list[VFG]:
         """Members that start as linear models."""
@@ -813,9 +829,9 @@ class MatrixFit:
         model = stack_models(members)
         for turn, steps in enumerate((self.plan.steps, self.plan.more_steps)):
             folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-            seconds = self.clock.left_for_training(self.members_end)
+            seconds = self.clock.left_for_training()
             history = self.train(model, own, steps, seconds, device, folder)
-            late = Turn(self.clock.deadline(TREES_END)).left < self.clock.last
+            late = self.clock.turn("all").left < self.clock.last
             late = late and not self.clock.members
             if exact.combination is not None and late:
                 return exact  # there is no time to weigh the members
@@ -826,19 +842,19 @@ class MatrixFit:
             stack = (model if device.type == "cpu" else stack_models(members)).eval()
             parts = replace(parts, members=members, stack=stack, history=history)
             parts.combination = weigh(parts)
-            if self.clock.is_past(WEIGHTS_END) or not _deserve_training(parts, self.plan):
+            if self.clock.turn("weights").is_past or not _deserve_training(parts, self.plan):
                 break
         return parts
 
     def fit_row_mixtures(self) -> list[RowMixture]:
         """As many mixtures with a component at every row as planned, or as the time allows."""
-        sizes, left = self.plan.neighbours, self.clock.left(ROW_MIXTURES_END)
+        sizes, left = self.plan.neighbours, self.clock.left("row mixtures")
         if sizes is None or not sizes.number:
             return []
         sizes = sizes if left is None else sizes.within(left)
         kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
         mixtures: list[RowMixture] = []
-        whole = Turn(self.clock.deadline(ROW_MIXTURES_END))
+        whole = self.clock.turn("row mixtures")
         for place, kind in enumerate(kinds):
             if not whole.has_time_for_another(len(mixtures)):
                 break
@@ -859,13 +875,13 @@ class MatrixFit:
 
     def fit_mixtures(self, held: list[Tensor]) -> list[Mixture]:
         """As many exact mixtures as planned, or as the time allows, each without its own cells."""
-        sizes, left = self.plan.mixtures, self.clock.left(MIXTURES_END)
+        sizes, left = self.plan.mixtures, self.clock.left("mixtures")
         if sizes is None or not sizes.number:
             return []
         if left is not None:
             sizes = sizes.within(left / min(sizes.number, 2))
         table = self.graph, self.values, self.observed
-        with self.clock.part("mixtures", 2 * sizes.number, MIXTURES_END) as turn:
+        with self.clock.part("mixtures", 2 * sizes.number) as turn:
             mixtures = fit_mixtures(
                 *table, held, sizes, unordered=self.unordered, seed=self.seed, turn=turn,
                 workers=self.clock.workers, weights=self.weights,

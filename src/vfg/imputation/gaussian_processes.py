@@ -58,6 +58,8 @@ STEP = 1.5
 FEWEST_STEPS = 20
 """Held-out cells below which a column takes the largest step of all columns. With 100, as for
 trees, squared errors of the glass table were 2 % larger."""
+LEAST_STEPS = 4
+"""Steps for scales at least where time is limited."""
 FITTING_SHARE = 0.9
 """The share of limited time for fitting regressions; the rest is for weighing them."""
 CHUNK = 2**20
@@ -234,15 +236,17 @@ def fit_processes(
     often = torch.ones(len(rows)) if weights is None else weights
     inverses: dict[int, Tensor] = {}
     generator = torch.Generator().manual_seed(seed)
+    steps = plan.steps
     for target in kept:
         if not own_turn.has_time_for_another(len(inverses)):
             break
+        steps = _steps_in_time(plan.steps, steps, len(inverses), len(kept), own_turn)
         there = known[:, target].nonzero()[:, 0]
         fitted = model.inputs[there].double(), truth[there, target]
         spread = missing[there], often[there].double().clamp(min=1e-6)
         some = torch.randperm(len(there), generator=generator)[: plan.fitted]
         inputs, own, lacking, often_there = (part[some] for part in (*fitted, *spread))
-        logs = _fit_scales(target, inputs, own, lacking, often_there, plan.steps)
+        logs = _fit_scales(target, inputs, own, lacking, often_there, steps)
         model.rates[target], model.sizes[target] = _rates(logs, target), _sizes(logs)
         covariance = _covariance(
             fitted[0], fitted[0], model.rates[target], model.sizes[target], target
@@ -258,6 +262,17 @@ def fit_processes(
         turn.give_up()
         return None
     return LeftOut(model, places[copies], inverses)
+
+
+def _steps_in_time(most: int, steps: int, done: int, targets: int, turn: Turn) -> int:
+    """Steps for the scales of the next regression, fewer where all would take too long.
+
+    The last regression took so many `steps`.
+    """
+    if not turn.is_limited or not done:
+        return most
+    affordable = turn.left * done / max(turn.spent, 1e-9) / (targets - done)
+    return min(most, max(LEAST_STEPS, int(steps * affordable)))
 
 
 def weigh_processes(left_out: LeftOut, held_out: Sequence[HeldOutRows]) -> list[HeldOutRows]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from vfg.imputation.plan import Plan
 from vfg.imputation.progress import FitBar
+
+TRAINING_SHARE = 0.2
+"""The share of a budget that must be left for members, or they are not trained."""
 
 
 def now() -> float:
@@ -79,7 +81,8 @@ class Resources:
     """The time of a fit, its progress bar and its threads.
 
     Seconds of a budget are those of a clock; None is unlimited, and nothing depends on a clock.
-    Shares are of the time after the linear model, once `share_out` was called.
+    Parts have shares of the time after the linear model, once `share_out` was called. What a part
+    does not need is left to those after it.
     """
 
     def __init__(
@@ -93,20 +96,20 @@ class Resources:
         self.begun, self.budget = now(), budget
         self.bar, self.workers = bar or FitBar(visible=False), workers
         self.members = members  # whether a number of members is asked for
-        self.first = 0.0  # seconds before the time that is shared out
+        self.ends: dict[str, float] = {}  # of parts, in seconds of a budget
         self.linear = 0.0  # seconds of the linear model
         self.last = 0.0  # seconds of what was measured last
         self.slowness = 1.0  # seconds per second of a processor
         self.left_out: list[str] = []  # parts that there was no time for
 
     @contextmanager
-    def part(self, name: str, work: float, until: float = 1.0) -> Iterator[Turn]:
-        """Fit a part, which is shown in the bar and ends when a share of the time is spent.
+    def part(self, name: str, work: float, within: str | None = None) -> Iterator[Turn]:
+        """Fit a part, which is shown in the bar and noted as left out if it gives up.
 
-        It is noted as left out if it gave up.
+        Its time is that of its name, or of another part that it is `within`.
         """
         with self.bar.part(name, work) as show:
-            turn = Turn(self.deadline(until), show)
+            turn = self.turn(within or name, show)
             yield turn
         if turn.gave_up:
             self.leave_out(name)
@@ -119,26 +122,25 @@ class Resources:
         self.last = now() - begun
         self.slowness = max(1.0, self.last / max(time.process_time() - used, 1e-3))
 
-    def share_out(self) -> None:
-        """Let shares be those of the time that is left now."""
-        self.first = 0.0 if self.budget is None else min(self.spent, self.budget)
+    def share_out(self, shares: Mapping[str, float], used: float) -> None:
+        """Give parts, in their order, shares of what is left now of a used share of the budget."""
+        if self.budget is None:
+            return
+        end, ahead = self.spent, sum(shares.values())
+        left = max(used * self.budget - end, 0.0)
+        for part, share in shares.items():
+            end += left * share / ahead
+            self.ends[part] = end
 
-    def leave_out(self, part: str) -> None:
-        """Note that there was no time for a part."""
-        if part not in self.left_out:
-            self.left_out.append(part)
+    def turn(self, part: str, show: Callable[[float], None] | None = None) -> Turn:
+        """The time of a part; all of the budget without a share."""
+        if self.budget is None:
+            return Turn(None, show)
+        return Turn(self.begun + self.ends.get(part, self.budget), show)
 
-    def leave_out_all(self, plan: Plan) -> None:
-        """Note that there was time for the linear model alone."""
-        rows, mixtures = (x is not None and x.number > 0 for x in (plan.neighbours, plan.mixtures))
-        planned = {
-            "row mixtures": rows,
-            "mixtures": mixtures,
-            "members": plan.members > 0,
-            "trees": plan.trees > 0,
-            "Gaussian processes": plan.processes is not None,
-        }
-        self.left_out = [part for part, is_planned in planned.items() if is_planned]
+    def leave_out(self, *parts: str) -> None:
+        """Note that there was no time for some parts."""
+        self.left_out += [part for part in parts if part not in self.left_out]
 
     @property
     def spent(self) -> float:
@@ -146,29 +148,23 @@ class Resources:
         return now() - self.begun
 
     def is_past(self, share: float) -> bool:
-        """Whether more than a share is spent."""
-        return self.budget is not None and Turn(self.deadline(share)).is_past
+        """Whether more than a share of the budget is spent."""
+        return self.budget is not None and self.spent > share * self.budget
 
-    def deadline(self, share: float) -> float | None:
-        """When a share is spent, in seconds of `now`; None without a budget."""
+    def left(self, part: str) -> float | None:
+        """Seconds of a processor until the end of a part; None without a budget."""
         if self.budget is None:
             return None
-        return self.begun + self.first + share * (self.budget - self.first)
+        return max(0.0, self.turn(part).left) / self.slowness
 
-    def left(self, share: float) -> float | None:
-        """Seconds of a processor until a share is spent; None without a budget."""
+    def left_for_training(self) -> float | None:
+        """Seconds in which members may be trained, so that there is time to weigh them."""
         if self.budget is None:
             return None
-        return max(0.0, Turn(self.deadline(share)).left) / self.slowness
+        return max(0.05 * self.budget, self.turn("members").left - 1.5 * self.last)
 
-    def left_for_training(self, share: float) -> float | None:
-        """Seconds in which members may be trained, so that they are weighed within a share."""
-        if self.budget is None:
-            return None
-        return max(0.05 * self.budget, Turn(self.deadline(share)).left - 1.5 * self.last)
-
-    def is_left_for_members(self, share: float, least: float) -> bool:
-        """Whether training members may take a least share of the budget within another one."""
+    def is_left_for_members(self) -> bool:
+        """Whether there is time to train members and to weigh them."""
         if self.budget is None or self.members:
             return True
-        return Turn(self.deadline(share)).left - 1.5 * self.last > least * self.budget
+        return self.turn("members").left - 1.5 * self.last > TRAINING_SHARE * self.budget
