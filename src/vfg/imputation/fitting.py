@@ -709,6 +709,7 @@ def fit_members(
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
     elif plan.members and pays:
         resources.leave_out("members")
+    resources.bar.plan(_second_work(plan))
     assert parts.combination is not None
     # The first row mixture, whose metrics they are, predicts by them as well as all do.
     uses_metrics = parts.combination.means.targeted is not None
@@ -723,8 +724,12 @@ def _work(plan: Plan) -> float:
     """The work of all parts, in units of a linear model, about."""
     rows, mixtures = (0 if x is None else x.number for x in (plan.neighbours, plan.mixtures))
     weights, training = 2.0, TRAINING if plan.members else 0.0
-    second = TREES * bool(plan.trees) + PROCESSES * (plan.processes is not None) + CALIBRATION
-    return plan.sets + 2.0 * (rows + mixtures) + weights + training + second
+    return plan.sets + 2.0 * (rows + mixtures) + weights + training + _second_work(plan)
+
+
+def _second_work(plan: Plan) -> float:
+    """The same of what builds on the stacked parts."""
+    return TREES * bool(plan.trees) + PROCESSES * (plan.processes is not None) + CALIBRATION
 
 
 def _planned(plan: Plan) -> list[str]:
