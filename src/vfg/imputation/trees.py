@@ -420,6 +420,7 @@ class Growing:
     used: list[Array] = field(default_factory=list)  # (rows, trees): not drawn, by target
     nodes: int = 0
     outputs: int = 0
+    seconds: float = 0.0  # that trees took, without what else a target needs
 
     @property
     def product_count(self) -> int:
@@ -431,11 +432,13 @@ class Growing:
 
         `grown` are the trees of the next target that there are already.
         """
-        targets, all_grown = self.targets - len(self.roots), sum(map(len, self.roots)) + grown
+        ahead, all_grown = self.targets - len(self.roots), sum(map(len, self.roots)) + grown
         self.turn.show((len(self.roots) + grown / max(self.trees, 1)) / self.targets)
-        if self.turn.is_limited and targets and all_grown:
-            more = self.turn.left * all_grown / max(self.turn.spent, 1e-9)
-            self.trees = min(self.trees, max(int((max(more, 0.0) + grown) / targets), grown))
+        if self.turn.is_limited and ahead and all_grown:
+            begun, still = (len(self.roots) + 1, ahead - 1) if grown else (len(self.roots), ahead)
+            besides = (self.turn.spent - self.seconds) / begun * still
+            more = (self.turn.left - besides) * all_grown / max(self.seconds, 1e-9)
+            self.trees = min(self.trees, max(int((max(more, 0.0) + grown) / ahead), grown))
 
     def grow(
         self,
@@ -473,6 +476,7 @@ class Growing:
         for tree in range(self.trees):
             if tree >= self.trees:  # there is less time by now
                 break
+            begun = self.turn.spent
             generator = np.random.default_rng([self.seed, place, tree])
             drawn = generator.integers(len(names), size=min(len(names), MOST_DRAWN))
             counts = np.bincount(drawn, minlength=len(names))[group].astype(np.float64)
@@ -491,6 +495,7 @@ class Growing:
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
             self._keep(model, kept, categories)
+            self.seconds += self.turn.spent - begun
             if self.turn.is_limited and tree + 1 < self.trees:
                 self.keep_time(tree + 1)
         self.roots.append(roots)
