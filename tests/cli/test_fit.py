@@ -236,6 +236,11 @@ def test_a_network_that_is_read_upside_down_is_told(store, here, commands):
     assert "family:visits" in [node.name for node in vfg.load(here / "m.vfg").graph.nodes]
 
 
+def test_parts_without_time_are_named(store, here, commands):
+    words = ["fit", store.gaps, "--exclude", "id", "-o", "m.vfg", "--budget", "1e-3"]
+    assert "no time within --budget for: row mixtures, mixtures" in commands.succeed(*words)
+
+
 def test_names_cannot_control_the_terminal(here, commands):
     (here / "g.txt").write_text("child parent\n\x1b[31mred C\n")
     said = commands.succeed("show", "g.txt")

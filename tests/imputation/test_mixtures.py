@@ -1,7 +1,5 @@
 """Mixtures of a table: their sizes, their order, and budgets."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -17,6 +15,7 @@ from vfg.imputation.mixtures import (
     with_all_columns,
 )
 from vfg.imputation.plan import MOST_MIXTURES, PAIR_SECONDS, MixturePlan, plan_mixtures
+from vfg.imputation.resources import Turn, now
 from vfg.tables.numeric import NormalScores
 
 ORDERED = torch.zeros(4, dtype=torch.bool)
@@ -74,7 +73,6 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
                 plan,
                 unordered=ORDERED,
                 seed=5,
-                deadline=None,
             )
         )
     torch.set_num_threads(threads)
@@ -83,12 +81,11 @@ def test_mixtures_do_not_depend_on_the_number_of_threads():
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_no_mixture_is_fitted_after_the_deadline():
+def test_no_mixture_is_fitted_after_the_end():
     values, observed = table()
     held = [torch.zeros_like(observed)] * 2
-    past = time.monotonic() - 1.0
     plan = MixturePlan(2, 3, 100, 4, 4)
-    options = {"unordered": ORDERED, "seed": 0, "deadline": past}
+    options = {"unordered": ORDERED, "seed": 0, "turn": Turn(now() - 1.0)}
     assert fit_mixtures(star([1] * 4, 4), values, observed, held, plan, **options) == []
 
 
@@ -98,7 +95,7 @@ def test_held_out_cells_do_not_change_a_mixture():
     held[:30, 1] = observed[:30, 1]
     other = torch.where(held, values + 100.0, values)
     plan = MixturePlan(1, 2, 120, 4, 4)
-    options = {"unordered": ORDERED, "seed": 1, "deadline": None}
+    options = {"unordered": ORDERED, "seed": 1}
     models = [
         fit_mixtures(star([1] * 4, 4), cells, observed, [held], plan, **options)[0]
         for cells in (values, other)
@@ -112,7 +109,7 @@ def fitted(unordered: torch.Tensor = ORDERED) -> tuple[Mixture, torch.Tensor, to
     skewed, held = torch.where(observed, values.exp(), 0.0), [torch.zeros_like(observed)]
     mixture = fit_mixtures(
         star([1] * 4, 4), skewed, observed, held, MixturePlan(1, 3, 150, 4, 4),
-        unordered=unordered, seed=1, deadline=None,
+        unordered=unordered, seed=1,
     )[0]  # fmt: skip
     return mixture, skewed, observed
 

@@ -1,13 +1,16 @@
 """The progress bar of a fit, and threads that come back."""
 
 import threading
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from vfg.imputation.fitting import Resources, _fit_parts
+from vfg.imputation.fitting import _fit_parts
 from vfg.imputation.progress import FitBar, limited_threads
+from vfg.imputation.resources import Resources
 from vfg.imputation.settings import ImputerSettings
 from vfg.sklearn import VFGImputer
 from vfg.tables.frames import open_table
@@ -26,11 +29,43 @@ def test_the_bar_ends_at_the_whole_and_shows_parts_and_errors(capsys):
     assert "held-out error" in shown
 
 
+def test_the_bar_moves_through_every_part_and_never_back():
+    seen, shares = [], []
+
+    class Watched(FitBar):
+        @contextmanager
+        def part(self, name, work):
+            seen.append(name)
+            with super().part(name, work) as show:
+
+                def watched(share):
+                    show(share)
+                    shares.append((name, self.completed))
+
+                yield watched
+            shares.append((name, self.completed))
+
+    generator = np.random.default_rng(1)
+    values = np.where(generator.random((120, 4)) < 0.2, np.nan, generator.normal(size=(120, 4)))
+    with Watched(visible=False) as bar:
+        settings = ImputerSettings(effort="fast", trees=5, seed=0)
+        _fit_parts(open_table(values), settings, None, Resources(None, bar), None)
+        assert bar.completed == pytest.approx(1.0)
+    names = list(dict.fromkeys(seen))
+    last = ["row mixtures", "mixtures", "weights", "trees", "Gaussian processes", "calibration"]
+    assert names[-6:] == last
+    for name in ("trees", "Gaussian processes", "calibration"):
+        assert len({share for part, share in shares if part == name}) >= 3
+    assert [share for _, share in shares] == sorted(share for _, share in shares)
+
+
 def test_parts_advance_the_bar():
     bar = FitBar(visible=False)
     bar.plan(10.0)
-    with bar.part("mixtures", 4.0):
+    with bar.part("mixtures", 4.0) as show:
         assert bar.completed == 0.0
+        show(0.5)
+        assert bar.completed == 0.2
     assert bar.completed == 0.4
 
 
@@ -99,6 +134,7 @@ def test_threads_are_as_before_even_if_fits_overlap():
 def test_a_spent_budget_leaves_the_linear_model():
     imputer = VFGImputer(budget=1e-3, random_state=0).fit(table())
     assert not imputer.model_.is_stacked
+    assert "mixtures" in imputer.model_.left_out
     assert np.isfinite(imputer.transform(table())).all()
 
 

@@ -23,6 +23,7 @@ from vfg.imputation.parts import (
     member_means,
 )
 from vfg.imputation.plan import RowMixtureKind
+from vfg.imputation.resources import Turn, now
 from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
@@ -340,7 +341,7 @@ def test_under_a_budget_the_cells_of_few_members_are_used(monkeypatch):
 
     monkeypatch.setattr(held_out, "_held_out_cells", noted)
     fit_stacking(parts, values, observed, held)
-    fit_stacking(parts, values, observed, held, under_budget=True)
+    fit_stacking(parts, values, observed, held, turn=Turn(now() + 1e6))
     usual, under_budget = looked[:3], looked[3:]
     assert [place for place, _ in usual] == [0, 1, 2]
     assert under_budget == [(0, FEWEST_ROWS), (1, FEWEST_ROWS)]

@@ -12,6 +12,7 @@ import vfg
 from vfg.gaussian.conditional_means import mean_function
 from vfg.imputation.categories import SecondStage, category_columns
 from vfg.imputation.fitting import read_labels
+from vfg.imputation.resources import Turn
 from vfg.imputation.trees import (
     Forest,
     Growing,
@@ -178,27 +179,27 @@ def numbers(rows=60, columns=3):
 
 
 def test_trees_are_fewer_if_there_is_little_time(monkeypatch):
-    table = numbers()
-    now = [0.0]
-    monkeypatch.setattr("vfg.imputation.trees.time.monotonic", lambda: now[0])
-    growing = Growing(0, 20, deadline=100.0, roots=[[0] * 20], seconds=10.0)
-    now[0] = 90.0
-    growing.keep_time(targets=3)
-    assert growing.trees == 10  # two targets would take 20 seconds
-    growing.keep_time(targets=1)
-    assert growing.trees == 10
+    table, seconds = numbers(), [0.0]
+    monkeypatch.setattr("vfg.imputation.resources.now", lambda: seconds[0])
+    keep = Growing._keep
 
-    def slower():
-        now[0] += 1.0  # a target takes a second, and so does the look at the clock after it
-        return now[0]
+    def slow(*given):
+        seconds[0] += 1.0  # that a tree takes
+        keep(*given)
 
-    monkeypatch.setattr("vfg.imputation.trees.time.monotonic", slower)
-    assert grow_forest(table, 20, 0, deadline=now[0]) is None
-    forest, unseen = grow_forest(table, 20, 0, deadline=now[0] + 6.5)
+    monkeypatch.setattr(Growing, "_keep", slow)
+    hurried = Turn(seconds[0] + 10.0)
+    assert grow_forest(table, 20, 0, hurried) is None  # less than five trees for three targets
+    assert hurried.gave_up
+    assert seconds[0] < 10.0
+    start = seconds[0]
+    forest, unseen = grow_forest(table, 20, 0, Turn(start + 30.0))
     assert forest.trees == 10
+    assert seconds[0] == start + 30.0
     assert forest.roots.shape == (3, forest.trees)
     assert all(own.shape[1] == forest.trees for own in unseen.trees.values())
     whole, _ = grow_forest(table, 20, 0)
+    assert whole.trees == 20
     assert torch.equal(whole.roots[0, : forest.trees], forest.roots[0])
 
 

@@ -20,7 +20,7 @@ t clearly are scaled by $\exp(r e (\log t - n))$, too, with a power r of the col
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from vfg.imputation.extrapolation import NUMBERS, predict_from_others
 from vfg.imputation.gaussian_processes import LeftOut
 from vfg.imputation.held_out import held_out_draws, hide_further
 from vfg.imputation.parts import KINDS, WIDE, HeldOutCells, Parts, Stacking, allocate_draws, clip
+from vfg.imputation.resources import Turn
 from vfg.imputation.trees import Forest, HeldOutRows, Unseen, move_means
 from vfg.training.losses import draw_rows
 
@@ -45,6 +46,10 @@ PRIOR = 6.0
 """Weight of the mean score of all columns in that of one, in cells."""
 ROWS = 512
 """Rows of a set of held-out cells that are used, which bounds the time."""
+FIRST_ROWS, LEAST_ROWS = 96, 16
+"""Rows that are used at first where time is limited, and the fewest later on."""
+CELLS_SHARE = 0.9
+"""The share of the time for cells; the rest is for widths and for the noise that trees find."""
 MOST_CELLS = 20_000
 """Cells that are used at most, which bounds memory."""
 HIDINGS = 2
@@ -138,24 +143,29 @@ def calibrate_draws(
     ordered: Tensor,
     table: tuple[Tensor, Tensor],
     seed: int,
+    turn: Turn | None = None,
 ) -> Stacking | None:
     """The stacking with widths of `ordered` columns, and with the shares of the kinds that draw.
 
-    Widths of other columns are nan. It is unchanged where there are too few cells or no linear
-    model. `not_seen` says which trees did not see which rows, and what Gaussian processes predict
-    of rows that are left out; the `table` are the fitted values, and
-    which of them are observed. Shares are chosen for complete tables alone: rows that were fitted
-    with missing cells draw from their own components, which held-out cells do not show.
+    Widths of other columns are nan. It is unchanged where there are too few cells, no linear
+    model, or too little time in the `turn`, in which fewer cells are used, too. `not_seen` says
+    which trees did not see which rows, and what Gaussian processes predict of rows that are left
+    out; the `table` are the fitted values, and which of them are observed. Shares are chosen for
+    complete tables alone: rows that were fitted with missing cells draw from their own components,
+    which held-out cells do not show.
     """
-    stacking = parts.combination
+    stacking, turn = parts.combination, turn or Turn()
     if stacking is None or parts.linears is None:
         return stacking
     exact, shares = stacking.draws.drawing is not None, stacking.shares
     complete, table_rows = bool(table[1].all()), len(table[0])
     candidates = _candidates(shares, parts.present) if exact and complete else [shares]
     unseen, drawing = not_seen[0], torch.stack(candidates).sum(0) > 0
-    cells = _cells(parts, drawing, not_seen, ordered, table_rows, seed)
+    own_turn = turn.first(CELLS_SHARE)
+    cells = _cells(parts, drawing, not_seen, ordered, table_rows, seed, own_turn)
     if cells is None:
+        if own_turn.is_past:
+            turn.give_up()
         return stacking
     found = [_losses(cells, own, candidates[0], len(ordered)) for own in candidates]
     scores = [float(own.flatten(0, 1).gather(0, _best(own, cells)[None]).sum()) for own in found]
@@ -164,7 +174,8 @@ def calibrate_draws(
     is_linear = float(candidates[chosen][KINDS.index("linear")]) >= LINEAR_SHARE
     losses = found[chosen][:, :1] if is_linear else found[chosen]
     widths, noise = fit_widths(cells, candidates[chosen], losses), None
-    if is_linear and parts.forest is not None and unseen is not None and parts.linear is not None:
+    looks = is_linear and not turn.is_past
+    if looks and parts.forest is not None and unseen is not None and parts.linear is not None:
         noise = fit_noise(parts.forest, unseen, parts.linear, table, ordered, seed)
     if noise is not None:
         widths[0] *= noise[0]
@@ -192,17 +203,20 @@ def _cells(
     ordered: Tensor,
     table_rows: int,
     seed: int,
+    turn: Turn,
 ) -> Cells | None:
     """The held-out cells of all hidings; None for too few."""
     assert parts.combination is not None
     kinds, weights = drawing.nonzero()[:, 0].tolist(), parts.combination.means.weights
     pieces = []
-    for one in _hidings(parts, table_rows, seed):
+    for one in _hidings(parts, table_rows, seed, turn):
         cells, errors = one.counted > 0, one.values - _means(parts, one, *not_seen)
         places = cells.nonzero()[:, 1]
         drawn = held_out_draws(parts, one, kinds, weights, table_rows, seed, DRAWS)
         piece = *drawn, clip(errors)[cells], places, one.counted[cells]
         pieces.append([part[..., ordered[places]] for part in piece])
+    if 0 < len(pieces) <= HIDINGS:  # some hidings would be missing
+        return None
     joined = [torch.cat(each, dim=-1) for each in zip(*pieces, strict=True)]
     number = len(joined[-1]) if joined else 0
     if number < FEWEST_CELLS:
@@ -212,13 +226,35 @@ def _cells(
     return Cells(*(part[..., kept] for part in joined))
 
 
-def _hidings(parts: Parts, table_rows: int, seed: int) -> Iterator[HeldOutCells]:
-    """Held-out cells as they are, and with further cells of their rows hidden."""
+def _hidings(parts: Parts, table_rows: int, seed: int, turn: Turn) -> Iterator[HeldOutCells]:
+    """Held-out cells as they are, and with further cells of their rows hidden.
+
+    Rows are fewer where those of all hidings would take too long, and there are none where there is
+    no time for one set of held-out cells.
+    """
+    number, used = len(parts.held_out) * (1 + HIDINGS), list[int]()
     for one in parts.held_out:
-        few = one.select(torch.arange(min(ROWS, len(one.ids))))
-        yield few
-        for turn in range(HIDINGS):
-            yield hide_further(parts, few, table_rows, seed * HIDINGS + turn)
+        for hiding in range(-1, HIDINGS):
+            most = _rows_in_time(used, number - len(used), turn)
+            if not most:
+                return
+            few = one.select(torch.arange(min(most, len(one.ids))))
+            used.append(len(few.ids))
+            own = seed * HIDINGS + hiding
+            yield few if hiding < 0 else hide_further(parts, few, table_rows, own)
+            turn.show(len(used) / number)
+
+
+def _rows_in_time(used: Sequence[int], ahead: int, turn: Turn) -> int:
+    """How many rows to use next, if some were used and so many hidings are ahead; 0 to stop."""
+    if not turn.is_limited:
+        return ROWS
+    if turn.is_past:
+        return 0
+    if not used:
+        return min(FIRST_ROWS, ROWS)
+    affordable = turn.left * sum(used) / max(turn.spent, 1e-9) / ahead
+    return int(min(max(affordable, LEAST_ROWS), ROWS))
 
 
 def _means(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -38,9 +36,9 @@ from vfg.imputation.extrapolation import (
     furthest_ends,
 )
 from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processes, weigh_processes
-from vfg.imputation.held_out import held_out_rows, observed_range
+from vfg.imputation.held_out import FEWEST_MEMBERS, held_out_rows, observed_range
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
-from vfg.imputation.mixtures import Mixture, fit_linear, fit_mixtures, star
+from vfg.imputation.mixtures import START_ROWS, Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.parts import KINDS, Parts, Stacking
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -56,8 +54,16 @@ from vfg.imputation.plan import (
     check_number_of_columns,
     make_plan,
 )
-from vfg.imputation.progress import TRAINING, FitBar, limited_threads
+from vfg.imputation.progress import (
+    CALIBRATION,
+    PROCESSES,
+    TRAINING,
+    TREES,
+    FitBar,
+    limited_threads,
+)
 from vfg.imputation.relations import EXACT, Relations, find_copies, find_relations
+from vfg.imputation.resources import Resources, Turn
 from vfg.imputation.row_mixture import Labels, RowMixture, fit_metrics, fit_row_mixture
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import fit_stacking, gain_towards_linear
@@ -91,15 +97,28 @@ LINEAR_ROWS = (30, 1000)
 """Fewest and most rows that tell whether the linear model fills a few-valued column with values."""
 ALL_LINEAR_ROWS = 10_000
 """The most of these rows of all columns together: two seconds for two hundred columns."""
-TREE_SHARE = 0.85
-"""The share of a budget beyond which no trees are grown."""
-TREE_END = 0.93
-"""The share of a budget at which trees must be grown; the rest is for weighing them."""
-LINEAR_SHARE = 0.1
-"""The share of a budget that the linear model may take; beyond it there are no other parts, of
-which the smallest number takes about ten times as long."""
-TRAINING_SHARE = 0.2
-"""The share of a budget that must be left for members, or they are not trained."""
+LINEAR_SHARE = 0.6
+"""The share of a budget that the linear model may take; beyond it there are no other parts."""
+SHARES = {
+    "held-out linear models": 0.08,
+    "row mixtures": 0.17,
+    "mixtures": 0.14,
+    "weights": 0.15,
+    "members": 0.15,
+    "trees": 0.2,
+    "Gaussian processes": 0.15,
+    "calibration": 0.11,
+}
+"""The shares of parts, those that are planned, in the time after the linear model. Without a budget
+they took 6, 17, 19, 14, 0, 23, 8 and 12 % of it (means of three tables)."""
+USED = 0.98
+"""The share of a budget that is given to parts; the rest is for putting them together."""
+FILLING_SHARE = 0.4
+"""The share of the time of trees, and of processes, in which rows are filled for them."""
+FILLED_TOGETHER = 256
+"""Rows that are filled together where time is limited, before the clock is read again."""
+FEWEST_LINEAR_ROWS = 500
+"""Rows to which linear models of held-out cells are fitted at least under a budget."""
 MASKING = Masking(rate=1.0, keep=(0.3, 1.0), visible=0.2)
 """Every step hides cells, since members are used for filling only."""
 ROWS_OF_ERRORS = 4096
@@ -126,7 +145,9 @@ def fit_parts(
     settings.warn_of_unused()
     with limited_threads(settings.n_jobs) as workers, FitBar(visible=settings.progress) as bar:
         resources = Resources(settings.budget, bar, workers, members=settings.members is not None)
-        return _fit_parts(table, settings, start, resources, weights)
+        fitted = _fit_parts(table, settings, start, resources, weights)
+        fitted[-1].left_out = tuple(resources.left_out)
+        return fitted
 
 
 def _fit_parts(
@@ -243,13 +264,19 @@ def _fit_to_matrix(
     parts = _fit_linear_parts(
         graph, values, observed, unordered, settings, resources, weights, given
     )
-    is_late = resources.is_past(LINEAR_SHARE) and not resources.members
-    if is_late or not supports_deep(graph, len(values), settings.bend):
-        # Without held-out cells, columns that are few valued only by inference keep their means.
+    # Without held-out cells, columns that are few valued only by inference keep their means.
+    if not supports_deep(graph, len(values), settings.bend):
         left_out = _without_columns(parts, declared, (values, observed, weights), settings.seed)
         parts.with_values = _filled_with_values(few_valued, left_out)
         return parts
     plan = _make_plan(values, observed, settings, members, bool(categories))
+    if settings.structure is not None:
+        plan = replace(plan, trees=0, processes=None)
+    if resources.is_past(LINEAR_SHARE) and not resources.members:
+        resources.leave_out(*_planned(plan))
+        return parts
+    wanted = {"held-out linear models", *_planned(plan), "weights", "calibration"}
+    resources.share_out({part: x for part, x in SHARES.items() if part in wanted}, USED)
     own = labels._replace(places=labels.places[rows])
     votes = not all(column.part.is_simplex for column in categories)
     stacked = fit_members(
@@ -268,15 +295,15 @@ def _fit_to_matrix(
         relations=parts.relations,
         weights=weights,
     )
+    if stacked.combination is None:  # there was no time for a part that can be weighed
+        resources.leave_out(*_planned(plan))
+        return parts
     stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
     stacked.following, stacked.slope_errors = parts.following, parts.slope_errors
-    has_trees = settings.structure is None and not resources.is_past(TREE_SHARE)
-    plan = plan if has_trees else replace(plan, trees=0, processes=None)
-    with resources.bar.part("trees", 2.0):
-        _fit_second_stage(
-            stacked, graph, (values, observed, weights), categories, own, few_valued, plan,
-            settings.seed, resources.deadline(TREE_END),
-        )  # fmt: skip
+    _fit_second_stage(
+        stacked, graph, (values, observed, weights), categories, own, few_valued, plan,
+        settings.seed, resources,
+    )  # fmt: skip
     return stacked
 
 
@@ -293,8 +320,9 @@ def _fit_linear_parts(
     """The linear model, exact relations, why cells are missing, and how far fills may reach."""
     bar, seed = resources.bar, settings.seed
     with resources.measured():
-        with bar.part("linear model", 1.0):
+        with bar.part("linear model", 1.0), resources.measured():
             linear = fit_linear(graph, values, observed, seed, weights=weights)
+        resources.linear = resources.last
         with bar.part("relations", 0.5):
             relations = find_relations(values, observed, linear, unordered, weights, given)
         with bar.part("missing cells", 0.5):
@@ -353,23 +381,28 @@ def _fit_second_stage(
     few_valued: Mapping[int, Array],
     plan: Plan,
     seed: int,
-    deadline: float | None,
+    resources: Resources,
 ) -> None:
     """Fit what builds on the stacked parts: trees, Gaussian processes, few values, sets."""
     values, observed, weights = matrix
     held_out, unseen = held_out_rows(parts, categories, labels), None
     if plan.trees:
         cells = values, observed, labels.places
-        held_out, unseen = _add_forest(
-            parts, graph, cells, categories, plan.trees, seed, held_out, weights, deadline
-        )
+        with resources.part("trees", TREES) as turn:
+            held_out, unseen = _add_forest(
+                parts, graph, cells, categories, plan.trees, seed, held_out, weights, turn
+            )
     ordered = torch.ones(values.shape[1], dtype=torch.bool)
     ordered[[place for column in categories for place in column.places]] = False
     left_out = None
-    if plan.processes is not None and (deadline is None or time.monotonic() < deadline):
-        held_out, left_out = _add_processes(parts, matrix, ordered, plan.processes, seed, held_out)
-    not_seen = unseen, left_out
-    parts.combination = calibrate_draws(parts, not_seen, ordered, (values, observed), seed)
+    if plan.processes is not None:
+        with resources.part("Gaussian processes", PROCESSES) as turn:
+            held_out, left_out = _add_processes(
+                parts, matrix, ordered, plan.processes, seed, held_out, turn
+            )
+    with resources.part("calibration", CALIBRATION) as turn:
+        not_seen, table = (unseen, left_out), (values, observed)
+        parts.combination = calibrate_draws(parts, not_seen, ordered, table, seed, turn)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)
@@ -397,21 +430,25 @@ def _add_forest(
     seed: int,
     held_out: list[HeldOutRows],
     weights: Tensor | None,
-    deadline: float | None,
+    turn: Turn,
 ) -> tuple[list[HeldOutRows], Unseen | None]:
     """Grow and weigh trees on values, mask and categories.
 
     Returned are what held-out rows are expected then, and what did not see which rows.
     """
+    if turn.is_past:
+        turn.give_up()
+        return held_out, None
     values, observed, places = matrix
     chosen = draw_rows(torch.ones(len(values), dtype=torch.bool), TREE_ROWS, seed)
+    chosen, filled = _fill_rows(parts, values, observed, chosen, seed, turn.first(FILLING_SHARE))
     x, seen = values[chosen], observed[chosen]
     copies = torch.from_numpy(find_copies(x.numpy(), seen.numpy()))
     often = None if weights is None else weights[chosen]
-    cells = x, seen, _filled(parts, x, seen), categories, places[chosen], copies, often
+    cells = x, seen, filled, categories, places[chosen], copies, often
     linear = None if parts.linear is None else mean_function(parts.linear)
     table = TreeTable(list(graph.sections.values()), *cells, linear)
-    grown = grow_forest(table, trees, seed, deadline)
+    grown = grow_forest(table, trees, seed, turn)
     if grown is None:
         return held_out, None
     parts.forest, unseen = grown
@@ -432,19 +469,40 @@ def _add_processes(
     plan: ProcessPlan,
     seed: int,
     held_out: list[HeldOutRows],
+    turn: Turn,
 ) -> tuple[list[HeldOutRows], LeftOut | None]:
     """Fit and weigh Gaussian process regressions; what held-out rows are expected then."""
+    if turn.is_past:
+        turn.give_up()
+        return held_out, None
     values, observed, weights = matrix
     copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
     rows = choose_rows(copies, plan.rows, seed)
-    x, seen = values[rows], observed[rows]
+    rows, filled = _fill_rows(parts, values, observed, rows, seed, turn.first(FILLING_SHARE))
     often = None if weights is None else weights[rows]
-    cells, targets = (x, seen, _filled(parts, x, seen)), ordered.nonzero()[:, 0].tolist()
-    left_out = fit_processes(rows, cells, copies, targets, plan, seed, often)
+    cells, targets = (values[rows], observed[rows], filled), ordered.nonzero()[:, 0].tolist()
+    left_out = fit_processes(rows, cells, copies, targets, plan, seed, often, turn)
     if left_out is None:
         return held_out, None
     parts.processes = left_out.processes
     return weigh_processes(left_out, held_out), left_out
+
+
+def _fill_rows(
+    parts: Parts, values: Tensor, observed: Tensor, rows: Tensor, seed: int, turn: Turn
+) -> tuple[Tensor, Tensor]:
+    """Rows of a matrix, or as many random ones of them as there is time for, and these filled."""
+    if not turn.is_limited:
+        return rows, _filled(parts, values[rows], observed[rows])
+    generator = torch.Generator().manual_seed(seed)
+    order, filled = rows[torch.randperm(len(rows), generator=generator)], list[Tensor]()
+    for own in order.split(FILLED_TOGETHER):
+        if filled and not turn.has_time_for_another(len(filled)):
+            break
+        filled.append(_filled(parts, values[own], observed[own]))
+    together = torch.cat(filled)
+    kept, places = order[: len(together)].sort()
+    return kept, together[places]
 
 
 @torch.no_grad()
@@ -665,7 +723,8 @@ def fit_members(
     The matrix is 0 where nothing is known. `labels` are the categories of `categories`; `members`
     are trained further instead of new ones; a folder `checkpoint` keeps their training. The parts
     have no `linear`, and of the relations those that are useful. Losses of rows are multiplied by
-    `weights` over their mean.
+    `weights` over their mean. Parts have no combination if there is no time for any that could be
+    weighed.
     """
     often = None if weights is None else weights / weights.mean()
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
@@ -680,10 +739,11 @@ def fit_members(
 
     def weigh(parts: Parts) -> Stacking:
         own = held[: len(parts.members) or None]  # all, if no part needs a set of its own
-        with resources.bar.part("weights", 2), resources.measured():
+        within = "members" if parts.members else "weights"
+        with resources.part("weights", 2, within) as turn, resources.measured():
             stacking = fit_stacking(
                 parts, values, observed, own, categories=categories, labels=labels, seed=seed,
-                under_budget=resources.budget is not None, weights=often,
+                turn=turn, weights=often,
             )  # fmt: skip
         resources.bar.show_error(stacking.error)
         return stacking
@@ -692,9 +752,15 @@ def fit_members(
     if exact and (not plan.members or plan.adaptive or early) and members is None:
         parts.combination = weigh(parts)
     pays = not plan.adaptive or gain_towards_linear(parts) >= LEAST_GAIN
-    if parts.combination is None or (plan.members and pays and resources.is_left_for_members()):
+    has_time = resources.is_left_for_members()
+    if parts.combination is None and not (has_time or members) and not plan.members:
+        return parts
+    if parts.combination is None or (plan.members and pays and has_time):
         own = members or task.start_members(linears or [], held)
         parts = task.train_members(parts, own, held, weigh, device, checkpoint)
+    elif plan.members and pays:
+        resources.leave_out("members")
+    resources.bar.plan(_second_work(plan))
     assert parts.combination is not None
     # The first row mixture, whose metrics they are, predicts by them as well as all do.
     uses_metrics = parts.combination.means.targeted is not None
@@ -708,9 +774,25 @@ def fit_members(
 def _work(plan: Plan) -> float:
     """The work of all parts, in units of a linear model, about."""
     rows, mixtures = (0 if x is None else x.number for x in (plan.neighbours, plan.mixtures))
-    weights, trees = 2.0, 2.0
-    training = TRAINING if plan.members else 0.0
-    return plan.sets + 2.0 * (rows + mixtures) + weights + training + trees
+    weights, training = 2.0, TRAINING if plan.members else 0.0
+    return plan.sets + 2.0 * (rows + mixtures) + weights + training + _second_work(plan)
+
+
+def _second_work(plan: Plan) -> float:
+    """The same of what builds on the stacked parts."""
+    return TREES * bool(plan.trees) + PROCESSES * (plan.processes is not None) + CALIBRATION
+
+
+def _planned(plan: Plan) -> list[str]:
+    """The parts beside the linear model that a plan has."""
+    planned = {
+        "row mixtures": plan.neighbours is not None and plan.neighbours.number > 0,
+        "mixtures": plan.mixtures is not None and plan.mixtures.number > 0,
+        "members": plan.members > 0,
+        "trees": plan.trees > 0,
+        "Gaussian processes": plan.processes is not None,
+    }
+    return [part for part, is_planned in planned.items() if is_planned]
 
 
 def _deserve_training(parts: Parts, plan: Plan) -> bool:
@@ -747,15 +829,37 @@ class MatrixFit:
     def fit_linears(self, held: list[Tensor]) -> list[GaussianVFG]:
         """Linear models without the held-out cells of each set, or of a few under a budget."""
         linears: list[GaussianVFG] = []
-        for k, own in enumerate(held):
-            shown, start = self.observed & ~own, self.seed * 1009 + k
-            with self.clock.bar.part("linear model", 1):
-                linears.append(fit_linear(
-                    self.graph, self.values, shown, start, inner_noise=False, weights=self.weights
-                ))  # fmt: skip
-            if self.clock.is_past(0.15):
+        number = len(held) if self.clock.budget is None else min(len(held), self.fewest_sets)
+        table = self._table_for_linears(number)
+        for k, own in enumerate(held[:number]):
+            if linears and self.clock.turn("held-out linear models").is_past:
                 break
+            values, shown, rows, often = table
+            with self.clock.part("held-out linear models", 1):
+                linears.append(fit_linear(
+                    self.graph, values, shown & ~own[rows], self.seed * 1009 + k,
+                    inner_noise=False, weights=often,
+                ))  # fmt: skip
         return linears
+
+    @property
+    def fewest_sets(self) -> int:
+        """How many sets of held-out cells are used under a budget."""
+        return max(FEWEST_MEMBERS, self.plan.members)
+
+    def _table_for_linears(
+        self, number: int
+    ) -> tuple[Tensor, Tensor, Tensor | slice, Tensor | None]:
+        """Values, mask, places and weights of rows that so many models have time for."""
+        turn = self.clock.turn("held-out linear models")
+        share = turn.left / max(number * self.clock.linear, 1e-9)
+        if share >= 1.0:
+            return self.values, self.observed, slice(None), self.weights
+        generator = torch.Generator().manual_seed(self.seed)
+        most = max(FEWEST_LINEAR_ROWS, int(share * min(len(self.values), START_ROWS)))
+        rows = torch.randperm(len(self.values), generator=generator)[:most].sort().values
+        often = None if self.weights is None else self.weights[rows]
+        return self.values[rows], self.observed[rows], rows, often
 
     def start_members(self, linears: list[GaussianVFG], held: list[Tensor]) -> list[VFG]:
         """Members that start as linear models."""
@@ -781,8 +885,10 @@ class MatrixFit:
         model = stack_models(members)
         for turn, steps in enumerate((self.plan.steps, self.plan.more_steps)):
             folder = None if checkpoint is None else os.path.join(checkpoint, f"turn-{turn}")
-            history = self.train(model, own, steps, self.clock.left_for_training(), device, folder)
-            late = self.clock.is_past(0.95) and not self.clock.members
+            seconds = self.clock.left_for_training()
+            history = self.train(model, own, steps, seconds, device, folder)
+            late = self.clock.turn("all").left < self.clock.last
+            late = late and not self.clock.members
             if exact.combination is not None and late:
                 return exact  # there is no time to weigh the members
             unstack_models(model, members)
@@ -792,28 +898,31 @@ class MatrixFit:
             stack = (model if device.type == "cpu" else stack_models(members)).eval()
             parts = replace(parts, members=members, stack=stack, history=history)
             parts.combination = weigh(parts)
-            if self.clock.is_past(0.4) or not _deserve_training(parts, self.plan):
+            if self.clock.turn("weights").is_past or not _deserve_training(parts, self.plan):
                 break
         return parts
 
     def fit_row_mixtures(self) -> list[RowMixture]:
         """As many mixtures with a component at every row as planned, or as the time allows."""
-        sizes, left = self.plan.neighbours, self.clock.left(0.3)
-        if sizes is None:
+        sizes, left = self.plan.neighbours, self.clock.left("row mixtures")
+        if sizes is None or not sizes.number:
             return []
-        sizes = sizes if left is None else sizes.within(0.25 * left)
+        sizes = sizes if left is None else sizes.within(left)
         kinds = [ROW_MIXTURE_KINDS[place % len(ROW_MIXTURE_KINDS)] for place in range(sizes.number)]
         mixtures: list[RowMixture] = []
+        whole = self.clock.turn("row mixtures")
         for place, kind in enumerate(kinds):
-            if mixtures and self.clock.is_past(0.25):
+            if not whole.has_time_for_another(len(mixtures)):
                 break
-            with self.clock.bar.part("row mixtures", 2):
+            with self.clock.part("row mixtures", 2):
                 mixtures.append(fit_row_mixture(
                     self.values, self.observed, kind, unordered=self.unordered,
                     width=self.plan.width, most=sizes.components, labels=self.labels,
                     seed=self.seed * 1009 + place, copies=self.copies, weights=self.weights,
                 ))  # fmt: skip
-        if mixtures and self.plan.metrics and not self.clock.is_past(0.2):
+        if not mixtures:
+            self.clock.leave_out("row mixtures")
+        if mixtures and self.plan.metrics and whole.has_time_for_another(len(mixtures)):
             targets = (~self.unordered).nonzero()[:, 0].tolist()
             fit_metrics(mixtures[0], targets, self.seed * 1009)
             for other in mixtures[1:]:
@@ -822,17 +931,20 @@ class MatrixFit:
 
     def fit_mixtures(self, held: list[Tensor]) -> list[Mixture]:
         """As many exact mixtures as planned, or as the time allows, each without its own cells."""
-        sizes, left, deadline = self.plan.mixtures, self.clock.left(0.4), None
+        sizes, left = self.plan.mixtures, self.clock.left("mixtures")
         if sizes is None or not sizes.number:
             return []
         if left is not None:
-            sizes, deadline = sizes.within(0.75 * left), time.monotonic() + 0.5 * left
+            sizes = sizes.within(left / min(sizes.number, 2))
         table = self.graph, self.values, self.observed
-        with self.clock.bar.part("mixtures", 2 * sizes.number):
-            return fit_mixtures(
-                *table, held, sizes, unordered=self.unordered, seed=self.seed, deadline=deadline,
+        with self.clock.part("mixtures", 2 * sizes.number) as turn:
+            mixtures = fit_mixtures(
+                *table, held, sizes, unordered=self.unordered, seed=self.seed, turn=turn,
                 workers=self.clock.workers, weights=self.weights,
             )  # fmt: skip
+            if not mixtures:
+                turn.give_up()
+        return mixtures
 
     def train(
         self,
@@ -890,66 +1002,6 @@ class MatrixFit:
             cells = ((self.values - member.scaling.location) / member.scaling.scale).float()
             cells, seen = torch.where(self.observed, cells, 0.0), self.observed & ~own
             fit_calibration(member, cells, seen, own, seed=self.seed + k, most_rows=rows)
-
-
-class Resources:
-    """The time of a fit, its progress bar and its threads.
-
-    Seconds of a budget are those of a clock; None is unlimited, and nothing depends on a clock.
-    """
-
-    def __init__(
-        self,
-        budget: float | None = None,
-        bar: FitBar | None = None,
-        workers: int | None = None,
-        *,
-        members: bool = False,
-    ) -> None:
-        self.begun, self.budget = time.monotonic(), budget
-        self.bar, self.workers = bar or FitBar(visible=False), workers
-        self.members = members  # whether a number of members is asked for
-        self.last = 0.0  # seconds of what was measured last
-        self.slowness = 1.0  # seconds per second of a processor
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Measure how long something takes, and how much other processes slow it down."""
-        begun, used = time.monotonic(), time.process_time()
-        yield
-        self.last = time.monotonic() - begun
-        self.slowness = max(1.0, self.last / max(time.process_time() - used, 1e-3))
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.begun
-
-    def is_past(self, share: float) -> bool:
-        """Whether more than a share is spent."""
-        return self.budget is not None and self.spent > share * self.budget
-
-    def deadline(self, share: float) -> float | None:
-        """When a share is spent, in seconds of `time.monotonic`; None without a budget."""
-        return None if self.budget is None else self.begun + share * self.budget
-
-    def left(self, share: float) -> float | None:
-        """Seconds of a processor until a share is spent, one at the least."""
-        if self.budget is None:
-            return None
-        return max(1.0, (share * self.budget - self.spent) / self.slowness)
-
-    def left_for_training(self) -> float | None:
-        """Seconds in which members may be trained, so that weights are fitted in time."""
-        if self.budget is None:
-            return None
-        return max(0.05 * self.budget, 0.9 * self.budget - self.spent - 1.5 * self.last)
-
-    def is_left_for_members(self) -> bool:
-        """Whether there is time to train members and to weigh them."""
-        if self.budget is None or self.members:
-            return True
-        return 0.9 * self.budget - self.spent - 1.5 * self.last > TRAINING_SHARE * self.budget
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from vfg.imputation.plan import ProcessPlan
+from vfg.imputation.resources import Turn
 from vfg.imputation.trees import HeldOutRows
 from vfg.utils.cached import CachedModule
 
@@ -62,6 +63,10 @@ CHUNK = 2**16
 SQUARES = 1e-12, 1e3
 """Bounds of squared distances. Roots have no slope at 0; beyond the second, covariances are below
 1e-26 of those of equal rows and soon numbers with which CPUs are slow."""
+LEAST_STEPS = 4
+"""Steps for scales at least where time is limited."""
+FITTING_SHARE = 0.9
+"""The share of limited time for fitting regressions; the rest is for weighing them."""
 
 
 class GaussianProcesses(CachedModule):
@@ -202,8 +207,11 @@ def fit_processes(
     plan: ProcessPlan,
     seed: int,
     weights: Tensor | None = None,
+    turn: Turn | None = None,
 ) -> LeftOut | None:
     """Fit regressions of some columns, which have no weights yet; None without any.
+
+    Columns whose regression would not end within the `turn` have none.
 
     Args:
         rows: the chosen rows of the table.
@@ -215,7 +223,10 @@ def fit_processes(
         plan: the size.
         seed: of the rows that scales are fitted to.
         weights: how often the chosen rows count.
+        turn: the time; None for no limit.
     """
+    turn = turn or Turn()
+    own_turn = turn.first(FITTING_SHARE)
     values, known, filled = matrix
     kept = [target for target in targets if int(known[:, target].sum()) >= FEWEST_CELLS]
     if not kept or values.shape[1] < 2:
@@ -226,14 +237,19 @@ def fit_processes(
     places[rows] = torch.arange(len(rows))
     truth, missing = values.clamp(-CLIP, CLIP).double(), (~known).double().mean(1)
     often = torch.ones(len(rows)) if weights is None else weights
-    inverses, generator = {}, torch.Generator().manual_seed(seed)
+    inverses: dict[int, Tensor] = {}
+    generator = torch.Generator().manual_seed(seed)
+    steps = plan.steps
     for target in kept:
+        if not own_turn.has_time_for_another(len(inverses)):
+            break
+        steps = _steps_in_time(plan.steps, steps, len(inverses), len(kept), own_turn)
         there = known[:, target].nonzero()[:, 0]
         fitted = model.inputs[there].double(), truth[there, target]
         spread = missing[there], often[there].double().clamp(min=1e-6)
         some = torch.randperm(len(there), generator=generator)[: plan.fitted]
         inputs, own, lacking, often_there = (part[some] for part in (*fitted, *spread))
-        logs = _fit_scales(target, inputs, own, lacking, often_there, plan.steps)
+        logs = _fit_scales(target, inputs, own, lacking, often_there, steps)
         model.rates[target], model.sizes[target] = _rates(logs, target), _sizes(logs)
         covariance = _covariance(
             fitted[0], fitted[0], model.rates[target], model.sizes[target], target
@@ -244,7 +260,22 @@ def fit_processes(
         whole = torch.zeros(len(rows), len(rows), dtype=torch.float32)
         whole[there[:, None], there] = inverse.float()
         inverses[target] = whole
+        turn.show(len(inverses) / len(kept))
+    if not inverses:
+        turn.give_up()
+        return None
     return LeftOut(model, places[copies], inverses)
+
+
+def _steps_in_time(most: int, steps: int, done: int, targets: int, turn: Turn) -> int:
+    """Steps for the scales of the next regression, fewer where all would take too long.
+
+    The last regression took so many `steps`.
+    """
+    if not turn.is_limited or not done:
+        return most
+    affordable = turn.left * done / max(turn.spent, 1e-9) / (targets - done)
+    return min(most, max(LEAST_STEPS, int(steps * affordable)))
 
 
 def weigh_processes(left_out: LeftOut, held_out: Sequence[HeldOutRows]) -> list[HeldOutRows]:

@@ -213,8 +213,9 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         flow: the couplings on the edges of members; None chooses them.
         steps: training steps of members; None chooses them. More steps, such as 1,000, may help
             where columns are smooth functions of each other.
-        budget: seconds that fitting may take at most; None (default) for no limit. With less time,
-            fewer and smaller models are fitted, at least the linear model.
+        budget: seconds that fitting may take; None (default) for no limit. With less time, fewer
+            and smaller models are fitted, and always the linear model, which may take longer.
+            `model_.left_out` names the parts for which there was no time.
         n_jobs: number of threads of fitting, each for another model; None (default) for as many as
             torch has.
         missing_values: what marks missing values besides NaN (default), None, NaT and NA, such as

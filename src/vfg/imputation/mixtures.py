@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +21,7 @@ from vfg.gaussian.conditional_means import (
 from vfg.gaussian.fitting import GaussianSettings
 from vfg.graph import Graph
 from vfg.imputation.plan import ITERATIONS, MixturePlan
+from vfg.imputation.resources import Turn
 from vfg.tables.numeric import NormalScores
 from vfg.utils.cached import CachedModule
 
@@ -188,19 +188,20 @@ def fit_mixtures(
     *,
     unordered: Tensor,
     seed: int,
-    deadline: float | None,
+    turn: Turn | None = None,
     workers: int | None = None,
     weights: Tensor | None = None,
 ) -> list[Mixture]:
     """Fit mixtures to some rows each, without the held-out cells of each.
 
     As many are fitted at a time as there are threads, on the CPU, where pairs of rows and
-    components are solved entry by entry. Those that would begin after the deadline, in seconds of
-    `time.monotonic`, are left out. Columns that are `unordered` stay as they are.
+    components are solved entry by entry. Those that would not end within the `turn` are left out.
+    Columns that are `unordered` stay as they are.
     """
+    turn, finished = turn or Turn(), list[int]()
 
     def fit_one(place: int) -> Mixture | None:
-        if deadline is not None and time.monotonic() > deadline:
+        if not turn.has_time_for_another(len(finished)):
             return None
         own = seed * 1009 + place
         order = torch.randperm(len(values), generator=torch.Generator().manual_seed(own))
@@ -211,11 +212,14 @@ def fit_mixtures(
         scores, seen = ranks(values[rows]), seen[rows]
         often = None if weights is None else weights[rows]
         exact = fit_mixture(graph, scores, seen, plan.components, place, own, often)
+        finished.append(place)
+        turn.show(len(finished) / plan.number)
         return Mixture(exact, ranks)
 
     mixtures = map_in_threads(fit_one, range(plan.number), workers)
-    # Only mixtures at the end are left out, so positions still match those of `held`.
-    return [mixture for mixture in mixtures if mixture is not None]
+    # Only mixtures at the end are left out, so that positions match those of `held`.
+    number = next((place for place, one in enumerate(mixtures) if one is None), len(mixtures))
+    return [mixture for mixture in mixtures[:number] if mixture is not None]
 
 
 def map_in_threads(

@@ -194,6 +194,7 @@ class Parts:
     it is the same whenever members are weighed."""
     set_thresholds: Tensor | None = None  # of probabilities, (columns of categories, levels)
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
+    left_out: tuple[str, ...] = ()  # parts that a budget had no time for
 
     @property
     def present(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 
@@ -83,8 +84,12 @@ FEW, MANY = 6, 20
 """Numbers of columns below which there are fewer mixtures, and from which on there are more."""
 CELLS = 1_000_000
 """The most cells of all components of a mixture, which bounds memory."""
-ROW_PAIR_SECONDS = 3e-7
-"""Time for fitting per pair of components, about."""
+ROW_PAIR_SECONDS, ROW_CELL_SECONDS = 5e-8, 2e-5
+"""Time for fitting per pair of components, and per cell of one, about."""
+
+
+FEWEST_COMPONENTS = 100
+"""The fewest components under a budget, where there are as many."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,10 @@ class NeighbourPlan:
 
     def within(self, seconds: float) -> NeighbourPlan:
         """A plan with fewer components, so that all mixtures take about this long."""
-        affordable = (seconds / (max(self.number, 1) * ROW_PAIR_SECONDS)) ** 0.5
-        return replace(self, components=max(100, min(self.components, int(affordable))))
+        each, half = seconds / max(self.number, 1), 0.5 * ROW_CELL_SECONDS * self.columns
+        affordable = (math.sqrt(half**2 + ROW_PAIR_SECONDS * each) - half) / ROW_PAIR_SECONDS
+        components = max(FEWEST_COMPONENTS, min(self.components, int(affordable)))
+        return replace(self, components=min(self.components, components))
 
 
 def plan_row_mixtures(

@@ -44,6 +44,7 @@ from vfg.imputation.parts import (
     drawing_shares,
 )
 from vfg.imputation.relations import EXACT, Relations, follow_relations
+from vfg.imputation.resources import Turn
 from vfg.imputation.row_mixture import Labels
 from vfg.tables.cells import Array
 from vfg.training.losses import draw_rows
@@ -190,10 +191,10 @@ def fit_stacking(
     categories: Sequence[CategoryColumn] = (),
     labels: Labels | None = None,
     seed: int = 0,
-    under_budget: bool = False,
+    turn: Turn | None = None,
     weights: Tensor | None = None,
 ) -> Stacking:
-    """Fit the combination to the held-out cells `held` of every member; of few under a budget.
+    """Fit the combination to the held-out cells `held` of every member; of few in a limited `turn`.
 
     Errors in rows count by their `weights`.
 
@@ -202,7 +203,8 @@ def fit_stacking(
     cells were seen by all but one.
     """
     reach = observed_range(values, observed)
-    held_out = hold_out_cells(parts, values, observed, reach, held, seed, under_budget, weights)
+    own_turn = turn or Turn()
+    held_out = hold_out_cells(parts, values, observed, reach, held, seed, own_turn, weights)
     parts.held_out = held_out
     total = _averaged_sums(held_out)
     combined = _weights(total, parts.present)

@@ -80,6 +80,7 @@ class TableModel(EncodedEnsemble):
             factors: because of their own value, and because of other columns (`rival`).
         constraints: of filled cells, as texts.
         origin: how the files of the fit were read, and digests of some rows; see `bigtable.fit`.
+        left_out: parts for which `budget` left no time in this process, such as `("trees",)`.
 
     Example:
         >>> import vfg
@@ -94,6 +95,7 @@ class TableModel(EncodedEnsemble):
         "constraint_set", "_families", "_kept_rows",
     )  # fmt: skip
     history: History | None = None
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, settings: ImputerSettings | None = None, **options: Any) -> None:
         super().__init__()
@@ -109,6 +111,7 @@ class TableModel(EncodedEnsemble):
         self.set_encoding(encoding)
         self.columns = columns
         self.history, self.mechanism = parts.history, parts.mechanism.to_dict()
+        self.left_out = parts.left_out
         self.eval()
 
     # What users call.

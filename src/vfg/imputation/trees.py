@@ -20,7 +20,6 @@ that repeat, and at products of two columns that depend on both together; see
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +38,7 @@ from vfg.imputation.categories import (
     fit_pooling,
 )
 from vfg.imputation.interactions import Products
+from vfg.imputation.resources import Turn
 from vfg.tables.categorical import CategoricalEncoding, OrdinalEncoding, simplex_weights
 from vfg.tables.cells import Array
 from vfg.utils.cached import CachedModule
@@ -409,7 +409,8 @@ class Growing:
     seed: int
     trees: int
     settings: TreeSettings = MIXED
-    deadline: float | None = None  # of `time.monotonic`
+    turn: Turn = field(default_factory=Turn)
+    targets: int = 1  # that get trees
     feature: list[Array] = field(default_factory=list)
     threshold: list[Array] = field(default_factory=list)
     after: list[Array] = field(default_factory=list)
@@ -419,19 +420,25 @@ class Growing:
     used: list[Array] = field(default_factory=list)  # (rows, trees): not drawn, by target
     nodes: int = 0
     outputs: int = 0
-    seconds: float = 0.0  # that the trees of the last target took
+    seconds: float = 0.0  # that trees took, without what else a target needs
 
     @property
     def product_count(self) -> int:
         """How many products there are so far."""
         return sum(map(len, self.products))
 
-    def keep_time(self, targets: int) -> None:
-        """Grow fewer trees of each target from now on if those of all would end too late."""
-        left = (targets - len(self.roots)) * self.seconds
-        if self.deadline is not None and left > 0.0:
-            share = (self.deadline - time.monotonic()) / left
-            self.trees = int(self.trees * min(max(share, 0.0), 1.0))
+    def keep_time(self, grown: int = 0) -> None:
+        """Grow fewer trees of each target from now on if those of all would end too late.
+
+        `grown` are the trees of the next target that there are already.
+        """
+        ahead, all_grown = self.targets - len(self.roots), sum(map(len, self.roots)) + grown
+        self.turn.show((len(self.roots) + grown / max(self.trees, 1)) / self.targets)
+        if self.turn.is_limited and ahead and all_grown:
+            begun, still = (len(self.roots) + 1, ahead - 1) if grown else (len(self.roots), ahead)
+            besides = (self.turn.spent - self.seconds) / begun * still
+            more = (self.turn.left - besides) * all_grown / max(self.seconds, 1e-9)
+            self.trees = min(self.trees, max(int((max(more, 0.0) + grown) / ahead), grown))
 
     def grow(
         self,
@@ -454,7 +461,6 @@ class Growing:
         # Files are loaded and asked without scikit-learn.
         from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-        begun = time.monotonic()
         place, roots = len(self.roots), []
         kept, inner = np.flatnonzero(~own), features[rows][:, ~own]
         if pairs is not None and len(pairs):
@@ -468,6 +474,9 @@ class Growing:
         unused = np.ones((len(features), self.trees), dtype=bool)
         kind = DecisionTreeClassifier if categories else DecisionTreeRegressor
         for tree in range(self.trees):
+            if tree >= self.trees:  # there is less time by now
+                break
+            begun = self.turn.spent
             generator = np.random.default_rng([self.seed, place, tree])
             drawn = generator.integers(len(names), size=min(len(names), MOST_DRAWN))
             counts = np.bincount(drawn, minlength=len(names))[group].astype(np.float64)
@@ -486,9 +495,11 @@ class Growing:
             unused[rows, tree] = counts == 0.0
             roots.append(self.nodes)
             self._keep(model, kept, categories)
+            self.seconds += self.turn.spent - begun
+            if self.turn.is_limited and tree + 1 < self.trees:
+                self.keep_time(tree + 1)
         self.roots.append(roots)
         self.used.append(unused)
-        self.seconds = time.monotonic() - begun
 
     def _keep(self, model: Any, kept: Array, categories: int) -> None:
         tree = model.tree_
@@ -607,12 +618,15 @@ class TreeTable:
 
 
 def grow_forest(
-    table: TreeTable, most: int, seed: int, deadline: float | None = None
+    table: TreeTable, most: int, seed: int, turn: Turn | None = None
 ) -> tuple[Forest, Unseen] | None:
     """Grow a forest; what did not see which rows. None without any target, or without time.
 
-    Trees are fewer if they would be grown after a deadline, in seconds of `time.monotonic`.
+    Trees are fewer if they would not be grown within the `turn`.
     """
+    import sklearn.linear_model
+    import sklearn.tree  # noqa: F401  which takes a while at first and is no part of growing
+
     slopes, offsets, owners = make_features(table.widths, table.categories)
     starts = np.cumsum([0, *table.widths])[:-1].tolist()
     known = table.observed.numpy()
@@ -623,8 +637,10 @@ def grow_forest(
     features = table.filled.numpy() @ slopes + offsets
     trees = plan_trees(len(known), len(numbers) + len(grown), most)
     how = MIXED if table.categories else NUMERIC
-    growing, groups = Growing(seed, trees, how, deadline), table.copies.numpy()
-    targets = len(numbers) + len(grown)
+    targets, fewest = len(numbers) + len(grown), min(trees, FEWEST_IN_TIME)
+    turn = turn or Turn()
+    growing = Growing(seed, trees, how, turn.first(1.0), targets)
+    groups = table.copies.numpy()
     weights = None if table.weights is None else table.weights.numpy()
     products = _make_products(table, features - offsets, owners)
     for start in numbers:
@@ -634,7 +650,10 @@ def grow_forest(
         growing.grow(
             features, own, rows, truth, groups, weights=weights, pairs=pairs, offsets=offsets
         )
-        growing.keep_time(targets)
+        growing.keep_time()
+        if growing.trees < fewest:
+            turn.give_up()
+            return None
     regressed = any(sizes[place] <= MOST_SHARES for place in grown)
     folds = np.random.default_rng([seed, len(known)]).integers(FOLDS, size=len(known))[groups]
     fitted = np.zeros((1 + FOLDS, len(slopes) + 1, sum(sizes)))
@@ -649,14 +668,15 @@ def grow_forest(
         growing.grow(
             features, own, rows, labels[rows], groups, sizes[place], weights, pairs, offsets
         )
-        growing.keep_time(targets)
         if sizes[place] <= MOST_SHARES:
             filled = np.clip(filled, -MOST_EXTREME, MOST_EXTREME)
             filled[:, column.places] = 0.0
             section = slice(sum(sizes[:place]), sum(sizes[: place + 1]))
             fitted[..., section] = _fit_folds(filled, labels, rows, folds, sizes[place], weights)
-    if growing.trees < min(trees, FEWEST_IN_TIME):
-        return None
+        growing.keep_time()
+        if growing.trees < fewest:
+            turn.give_up()
+            return None
     trees = growing.trees
     shape = starts, len(slopes), len(offsets), sizes, (numbers, grown), trees
     forest = Forest(

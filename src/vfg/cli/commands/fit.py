@@ -68,12 +68,16 @@ def fit(
         "seconds": round(seconds, 2),
         "seed": options.seed,
     }
+    if model.left_out:
+        summary["left_out"] = list(model.left_out)
     if run.as_json:
         print_json(summary)
     elif not options.quiet:
         print_text(
             f"{output}: {describe_parts(model)}, fitted to {source.rows:,} rows in {seconds:.1f} s"
         )
+        if model.left_out:
+            print_text(f"no time within --budget for: {', '.join(model.left_out)}")
 
 
 def check_checkpoint(folder: Path | None, resume: bool) -> None:
