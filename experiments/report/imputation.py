@@ -482,6 +482,8 @@ def failures(found: Found) -> str:
     return "\n".join(["Cells that ended with an error:\n", *lines, ""]) if lines else ""
 
 
+WORST = 1.05
+"""The ratio that no table was to exceed."""
 PATTERNS = {"columns": "every column in turn", "pairs": "pairs of columns", "half": "half of them"}
 
 
@@ -522,24 +524,41 @@ def _costs(records: list[Found]) -> str:
 
 def _gaps(records: list[Found]) -> str:
     """Errors where whole columns are missing in new rows, relative to the best baseline."""
-    cases = by_case(records, "gaps", "table", "seed")
+    cases: dict[tuple[str, str], dict[str, list[Found]]] = {}
+    for record in records:
+        case = cases.setdefault((record["gaps"], record["table"]), {})
+        case.setdefault(record["method"], []).append(record)
     efforts = [m for m in dict.fromkeys(r["method"] for r in records) if m.startswith("vfg")]
     body = []
     for pattern, title in PATTERNS.items():
-        line = [title]
-        for method in efforts:
-            ratios = {
-                table: case[method]["mse"]
-                / min(r["mse"] for name, r in case.items() if not name.startswith("vfg"))
-                for (gaps, table, _), case in cases.items()
-                if gaps == pattern and method in case
-            }
-            worst = max(ratios, key=ratios.__getitem__)
-            line += [f"{geometric_mean(ratios.values()):.3f}", f"{worst} {ratios[worst]:.2f}"]
-        body.append(line)
-    header = ["missing in new rows", *(x for m in efforts for x in (label(m), "worst"))]
-    tables = len({table for _, table, _ in cases})
-    return fill("imputation.gaps", tables=tables, table=rows(header, body))
+        for measure, name in (("mse", "squared"), ("mae", "absolute")):
+            line = [title, name]
+            for method in efforts:
+                ratios = {
+                    table: _to_best(case, method, measure)
+                    for (gaps, table), case in cases.items()
+                    if gaps == pattern and method in case
+                }
+                worst = max(ratios, key=ratios.__getitem__)
+                line += [f"{geometric_mean(ratios.values()):.3f}", f"{worst} {ratios[worst]:.2f}"]
+                line.append(str(sum(ratio > WORST for ratio in ratios.values())))
+            body.append(line)
+    header = ["missing in new rows", "error"]
+    header += [x for m in efforts for x in (label(m), "worst", f"above {WORST}")]
+    methods = {r["method"] for r in records if not r["method"].startswith("vfg")}
+    return fill(
+        "imputation.gaps",
+        tables=len({table for _, table in cases}),
+        seeds=len({record["seed"] for record in records}),
+        baselines=", ".join(label(method) for method in METHODS if method in methods),
+        table=rows(header, body),
+    )
+
+
+def _to_best(case: dict[str, list[Found]], method: str, measure: str) -> float:
+    """The mean error of a method over seeds, relative to that of the best baseline."""
+    means = {name: sum(r[measure] for r in found) / len(found) for name, found in case.items()}
+    return means[method] / min(mean for name, mean in means.items() if not name.startswith("vfg"))
 
 
 def _growth(records: list[Found]) -> str:
@@ -551,12 +570,12 @@ def _growth(records: list[Found]) -> str:
             number(record["fit"]),
             number(1.0 / record["per_row"]),
             number(1e3 * record["single"]),
-            *(f"{record[key]:.1f}" for key in ("interval", "draws")),
+            *(f"{record[key]:.1f}" for key in ("interval", "draws", "again")),
         ]
         for record in sorted(records, key=lambda r: (r["columns"] != 10, r["rows"], r["columns"]))
     ]
     header = ["rows x columns", "effort", "fit, s", "rows/s", "one row, ms"]
-    header += ["intervals / fill", "20 draws / fill"]
+    header += ["intervals / fill", "first 20 draws / fill", "later 20 draws / fill"]
     return fill("imputation.growth", table=rows(header, body))
 
 

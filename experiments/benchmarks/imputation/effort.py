@@ -3,9 +3,10 @@
 - `cost`: half of the cells missing; squared errors and seconds against chained ExtraTrees, of 100
   trees in ten rounds, and as in the other benchmarks.
 - `gaps`: fitted to complete rows, other rows have every column missing in turn, fixed pairs, or a
-  fixed half; squared errors against chained ExtraTrees, boosted trees and ridge regressions.
+  fixed half; squared and absolute errors against the baselines that run in this process.
 - `growth`: seconds to fit and to fill made tables of several sizes, milliseconds of a single row,
-  and how many times as long as filling intervals and twenty draws take.
+  and how many times as long as filling intervals and twenty draws take, the first ones, which begin
+  with draws of the parameters, and later ones.
 
     python -m experiments.benchmarks.imputation.effort            hours, with VFG_DATA
     python -m experiments.benchmarks.imputation.effort --quick    growth of small tables
@@ -28,16 +29,17 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
+from vfg.imputation.baselines import BASELINES
 from vfg.imputation.plan import EFFORTS
 from vfg.sklearn import VFGImputer
 from vfg.tables.cells import Array, Mask
 
 from ...results import Arguments, arguments
 from .cells import PUBLISHED, SHAPES, hide, load, split
-from .methods import Filled, Task, fill, method_named, timed
+from .methods import Filled, Task, allowed, fill, method_named, timed
 
-TABLES = ("concrete", "glass", "wine_red", "yacht", "banknote", "climate_crashes")
-"""For gaps, and for rows unlike the fitted ones; the first three are for choosing defaults."""
+TABLES = tuple(table for table, (rows, _) in SHAPES.items() if rows < 2000)
+"""For gaps: the small tables."""
 EVERY_TABLE = tuple(table for table in SHAPES if table != PUBLISHED[1])
 """For cost."""
 SIZES = (
@@ -50,6 +52,8 @@ FILLED, SOME, SINGLE = 10_000, 1_000, 20
 one."""
 DRAWS = 20
 PAIRS = 3
+FOR_GAPS = tuple(name for name in BASELINES if name != "missforest")
+"""missForest has no forests for columns that were complete in fitting."""
 Record = dict[str, Any]
 
 
@@ -96,19 +100,41 @@ def patterns(columns: int, seed: int) -> dict[str, list[Mask]]:
 
 
 def gaps(table: str, seed: int, efforts: list[str]) -> Iterator[Record]:
-    """Errors of whole columns that are missing in new rows."""
+    """Errors of whole columns that are missing in new rows; every method is fitted once."""
     values = load(table)
     fitted, others = split(len(values), seed)
-    for name, chosen in patterns(values.shape[1], seed).items():
-        rows = np.concatenate([values[others]] * len(chosen))
-        missing = np.repeat(np.stack(chosen), len(others), axis=0)
-        task = Task(values[fitted], np.where(missing, np.nan, rows), seed, 1)
-        for method in ("extratrees", "boosting", "ridge", *(f"vfg-{e}" for e in efforts)):
-            filled = one_method(method, task)
-            error = float(np.square(filled.point - rows)[missing].mean())
+    shown, rows = values[fitted], values[others]
+    baselines = [name for name in FOR_GAPS if allowed(name, *values.shape)]
+    for method in (*baselines, *(f"vfg-{effort}" for effort in efforts)):
+        imputer = imputer_named(method, shown, seed).fit(shown)
+        for name, chosen in patterns(values.shape[1], seed).items():
+            filled, medians = zip(
+                *(fill_columns(imputer, rows, each) for each in chosen), strict=True
+            )
+            truth = np.concatenate([rows[:, each].ravel() for each in chosen])
+            errors, distances = (np.concatenate(each) - truth for each in (filled, medians))
             yield {
-                "table": table, "seed": seed, "gaps": name, "method": method, "mse": error
+                "table": table, "seed": seed, "gaps": name, "method": method,
+                "mse": float(np.square(errors).mean()), "mae": float(np.abs(distances).mean()),
             }  # fmt: skip
+
+
+def imputer_named(method: str, shown: Array, seed: int) -> Any:
+    """A baseline, or this library's imputer with an effort, for one thread."""
+    if method in BASELINES:
+        return BASELINES[method](shown, seed, 1)
+    return VFGImputer(effort=method.removeprefix("vfg-"), random_state=seed)
+
+
+def fill_columns(imputer: Any, rows: Array, missing: Mask) -> tuple[Array, Array]:
+    """What some columns of rows are filled with, for squared and for absolute errors."""
+    shown = np.where(missing, np.nan, rows)
+    filled = np.asarray(imputer.transform(shown))[:, missing].ravel()
+    if not isinstance(imputer, VFGImputer) or not imputer.bend:
+        return filled, filled
+    medians = np.asarray(imputer.set_params(estimate="median").transform(shown))[:, missing]
+    imputer.set_params(estimate="mean")
+    return filled, medians.ravel()
 
 
 def growth(rows: int, columns: int, seed: int, efforts: list[str]) -> Iterator[Record]:
@@ -137,6 +163,7 @@ def use(imputer: VFGImputer, shown: Array) -> dict[str, float]:
         "per_row": timed(imputer.transform, many)[1] / len(many),
         "interval": timed(imputer.predict_interval, some)[1] / filling,
         "draws": timed(imputer.sample, some, DRAWS)[1] / filling,
+        "again": timed(imputer.sample, some, DRAWS)[1] / filling,
     }
 
 

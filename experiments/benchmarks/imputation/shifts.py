@@ -27,11 +27,12 @@ from vfg.tables.cells import Array, Mask
 
 from ...results import Arguments, arguments
 from .cells import load
-from .effort import TABLES
 from .methods import LEVEL, timed
 
 MADE = ("line", "saturation", "share", "tails", "parabola")
 """Relations of the last column to the first: straight, bounded, of heavy tails, turning back."""
+TABLES = ("concrete", "glass", "wine_red", "yacht", "banknote", "climate_crashes")
+"""The first three are for choosing defaults."""
 FITTED, MISSING, ROWS = 0.7, 0.3, 700
 Record = dict[str, Any]
 Case = tuple[str, Array, Array, Mask]
