@@ -183,7 +183,8 @@ def collect(folder: Path) -> dict[str, Any]:
     With the machine of the newest file, and the seconds of all.
     """
     newest: dict[str, dict[tuple[Any, ...], Record]] = {}
-    described: dict[str, Any] = {"seconds": 0.0}
+    module = "experiments.benchmarks.imputation.effort"
+    described: dict[str, Any] = {"command": f"python -m {module} --collect FOLDER", "seconds": 0.0}
     for path in sorted(folder.rglob("effort.json"), key=lambda path: path.stat().st_mtime):
         found = json.loads(path.read_text())
         described["machine"] = found.get("machine")
