@@ -217,3 +217,57 @@ def test_few_rows_of_few_values_have_no_relations_by_chance():
         linear = fit_linear(star([1] * values.shape[1], 2), values, observed, seed=0)
         found += int((find_relations(values, observed, linear).noise == 0.0).sum())
     assert found == 0
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_column_that_is_constant_only_in_complete_rows_is_no_relation(noise):
+    # y was measured only where grade is 10, so that complete rows say nothing of other grades.
+    generator = np.random.default_rng(3)
+    chosen = generator.random(500) < 0.5
+    grade = np.where(chosen, 10.0, generator.normal(5.0, 1.0, size=500))
+    grade += noise * chosen * generator.normal(size=500)
+    table = np.column_stack([generator.normal(size=(500, 2)), grade])
+    table[~chosen, 1] = np.nan
+    hidden = np.zeros(500, dtype=bool)
+    hidden[::5] = True
+    shown = table.copy()
+    shown[hidden, 2] = np.nan
+    fitted = light().fit(shown)
+    low, high = (ends[hidden & ~chosen, 2] for ends in fitted.predict_interval(shown, 0.9))
+    truth = grade[hidden & ~chosen]
+    assert np.mean((low <= truth) & (truth <= high)) > 0.6
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_relations_that_other_rows_contradict_are_left_out(noise):
+    # b = 2 a where c was recorded and half of a elsewhere; d = a + e everywhere.
+    generator = np.random.default_rng(0)
+    a, c, e = generator.normal(size=(3, 400))
+    recorded = generator.random(400) < 0.5
+    b = np.where(recorded, 2.0 * a + noise * generator.normal(size=400), 0.5 * a)
+    table = torch.from_numpy(np.column_stack([a, b, c, a + e, e]))
+    observed = torch.ones(table.shape, dtype=torch.bool)
+    observed[:, 2] = torch.from_numpy(recorded)
+    model = fit_linear(star([1] * 5, 5), table, observed, seed=0)
+    found = find_relations(torch.where(observed, table, 0.0), observed, model)
+    expected = np.array([1.0, 0.0, 0.0, -1.0, 1.0, 0.0]) / 3**0.5
+    assert_allclose(found.coefficients.abs(), np.abs(expected)[None], atol=1e-8)
+
+
+def test_what_rows_without_a_column_contradict_goes_and_what_follows_without_it_stays():
+    # Complete rows satisfy a = b and c = a + d; where d is missing, a and b differ.
+    generator = np.random.default_rng(1)
+    a, d = generator.normal(size=(2, 300))
+    without = np.arange(300) >= 150
+    b = np.where(without, generator.normal(size=300), a)
+    table = torch.from_numpy(np.column_stack([a, b, a + d, d]))
+    observed = torch.ones(table.shape, dtype=torch.bool)
+    observed[:, 3] = torch.from_numpy(~without)
+    model = fit_linear(star([1] * 4, 4), table, observed, seed=0)
+    relations = find_relations(torch.where(observed, table, 0.0), observed, model).coefficients
+    complete = np.column_stack([table.numpy()[~without], np.ones(150)])
+    assert_allclose(complete @ relations.numpy().T, 0.0, atol=1e-8)
+    # None of those that are left relates a and b alone.
+    rest = torch.linalg.svd(relations[:, 2:4].T)[2][torch.linalg.matrix_rank(relations[:, 2:4]) :]
+    assert len(relations) == 1
+    assert len(rest) == 0

@@ -145,9 +145,55 @@ def find_relations(
         noisy.append(_relations_among(values, observed, chosen, ordered, weights)[1:])
     variances = 1.0 / precision.diagonal()
     noisy.append(_sharp_relation(values, observed, ordered, weights, variances))
-    kept = _orthonormal(torch.cat(exact))
+    kept = _without_contradicted(_orthonormal(torch.cat(exact)), values, observed)
     relations = Relations(kept, torch.zeros(len(kept), dtype=torch.float64))
     return _with_noisy(relations, noisy, variances)
+
+
+def _without_contradicted(relations: Tensor, values: Tensor, observed: Tensor) -> Tensor:
+    """Orthonormal exact relations without the combinations of them that other rows contradict.
+
+    Relations are found in rows that have all of their columns, and which these are may depend on
+    the cells: a column that is 10 wherever another one was measured need not be 10 elsewhere. Rows
+    with some of the columns show it where a combination of the relations has only these.
+
+    Example:
+        >>> relations = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.6, -0.8]]).double()  # x = 0, 3 y = 4
+        >>> values = torch.tensor([[0.0, 4 / 3], [2.0, 0.0]]).double()
+        >>> observed = torch.tensor([[True, True], [True, False]])
+        >>> _without_contradicted(relations, values, observed).abs()
+        tensor([[0.0000, 0.6000, 0.8000]], dtype=torch.float64)
+    """
+    used = (relations[:, :-1].abs() > EXACT).any(0)
+    if not bool(used.any()):
+        return relations
+    values, observed = values[:, used].double(), observed[:, used]
+    inner = relations[:, torch.cat([used, used.new_ones(1)])]
+    masks, groups = observed.unique(dim=0, return_inverse=True)
+    for group, mask in enumerate(masks):
+        if not bool(mask.any()) or not len(inner):
+            continue
+        free = _orthogonal_to(inner[:, :-1][:, ~mask].T)
+        if not len(free):
+            continue
+        rows = values[groups == group][:, mask]
+        errors = rows @ inner[:, :-1][:, mask].T + inner[:, -1]
+        wrong = (errors @ free.T) @ free
+        wrong = wrong[wrong.norm(dim=1) > 100.0 * EXACT]
+        if len(wrong):
+            left = _orthogonal_to(wrong)
+            inner, relations = left @ inner, left @ relations
+    return relations
+
+
+def _orthogonal_to(directions: Tensor) -> Tensor:
+    """An orthonormal basis, as rows, of what is orthogonal to the rows of a matrix."""
+    number, size = directions.shape
+    # At least as many rows as columns, so that the small decomposition has a whole basis.
+    square = torch.cat([directions, directions.new_zeros(max(0, size - number), size)])
+    _, sizes, basis = torch.linalg.svd(square, full_matrices=False)
+    orthogonal: Tensor = basis[sizes <= 1e-6 * sizes[0].clamp(min=1e-6)]
+    return orthogonal
 
 
 def _sharp_relation(
