@@ -258,6 +258,14 @@ def test_dialects_are_detected_told_and_kept(here, commands):
     assert (here / "f.csv").read_bytes() == (here / "t.csv").read_bytes()
 
 
+def test_numbers_with_signs_are_named(here, commands):
+    lines = [f"{k % 15}%,{k}" for k in range(90)]
+    (here / "t.csv").write_text("\n".join(["a,b", *lines, ",5"]) + "\n")
+    found = commands.invoke("impute", "t.csv", "--linear", "-o", "f.csv")
+    assert found.exit_code == 0
+    assert "the text column 'a' looks like numbers, with cells such as '0%'" in found.stderr
+
+
 def test_marks_of_missing_values_are_filled(here, commands):
     semicolons(here)
     found = commands.invoke("impute", "t.csv", "--linear", "-o", "f.csv", "--missing", "?,-999")

@@ -91,8 +91,9 @@ class Commands(TyperGroup):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warnings_once()
-                # Readers of text files say so themselves, with the option that mends it.
-                warnings.filterwarnings("ignore", "the text column .* looks like numbers")
+                # Readers of text files name marks of missing values and the option that reads them.
+                mark = "the text column .* looks like numbers, with cells such as '[^0-9]*',"
+                warnings.filterwarnings("ignore", mark)
                 result = super().invoke(ctx)
                 sys.stdout.flush()
                 return result
