@@ -258,6 +258,7 @@ def test_dialects_are_detected_told_and_kept(here, commands):
     assert (here / "f.csv").read_bytes() == (here / "t.csv").read_bytes()
 
 
+@pytest.mark.filterwarnings("default:the text column 'a' looks like numbers")
 def test_numbers_with_signs_are_named(here, commands):
     lines = [f"{k % 15}%,{k}" for k in range(90)]
     (here / "t.csv").write_text("\n".join(["a,b", *lines, ",5"]) + "\n")

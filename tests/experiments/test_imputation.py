@@ -513,7 +513,7 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
 
 def test_files_of_efforts_are_put_together_and_the_newest_records_count(tmp_path):
     growth = {"rows": 100, "columns": 10, "effort": "fast", "single": 0.01, "per_row": 1e-4}
-    growth |= {"fit": 2.0, "interval": 2.5, "draws": 4.0}
+    growth |= {"fit": 2.0, "interval": 2.5, "draws": 4.0, "again": 3.0}
     old, new = ({"growth": [{**growth, "fit": fit}], "machine": {}} for fit in (9.0, 2.0))
     cost = {"cost": [{"table": "yacht", "seed": 0, "method": "vfg-fast", "seconds": 1.0}]}
     for time, (name, found) in enumerate({"b": old, "a": new, "c": cost}.items()):
