@@ -144,7 +144,7 @@ def california() -> tuple[Array, tuple[str, ...]]:
         The table `(20640, 8)` and the names of its columns.
 
     Raises:
-        FileNotFoundError: if neither `VFG_DATA` has `california_housing.npz` nor scikit-learn.
+        FileNotFoundError: if neither `VFG_DATA` nor scikit-learn provides the table.
     """
     file = "california_housing.npz"
     arrays = archive(file)

@@ -127,9 +127,9 @@ class Concatenation(Mean):
 
 
 class GaussianWeighted(Aggregation):
-    """Coordinates weighed together: messages are pairs (η, Λ) that add up, Λ is a matrix.
+    """Messages weighted by precision matrices: pairs (η, Λ) that add up.
 
-    One small Cholesky factor per node and row.
+    A node needs one small Cholesky factor per row.
     """
 
     name = "gaussian"
@@ -203,7 +203,7 @@ class GaussianWeighted(Aggregation):
 
 
 class PrecisionWeighted(GaussianWeighted):
-    r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
+    r"""The same with diagonal Λ: $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
 
     name = "precision"
     carries = "diagonal"

@@ -372,7 +372,7 @@ def make_server(
         limits: of requests; None (default) means those of `Limits()`.
 
     Raises:
-        ValueError: for an address of other machines without a token, or an empty one.
+        ValueError: for an address of other machines without a token, or an empty token.
         OSError: if the port is taken.
 
     Example:
