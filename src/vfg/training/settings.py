@@ -142,12 +142,14 @@ class FitSettings:
             steps take longer. Use about 3 at the end of a run.
         epochs: number of epochs; after each the held-out loss is computed. None (default) is 60
             epochs of 25 steps, or of more steps above 20,000 rows, and stops after 25 epochs
-            without a better loss. Take more if the held-out loss still falls at the end.
+            without a better loss; with latent nodes wider than 32 it is 200 passes over the table.
+            Take more if the held-out loss still falls at the end.
         steps: number of steps of an epoch. None (default), if `epochs` is given, means one pass
             over the table.
         budget: seconds after which training stops; the schedule of the rate shrinks to fit. None
             (default) for no limit.
-        batch: rows per step. None (default) is a tenth of the rows, at least 32 and at most 256.
+        batch: rows per step. None (default) is a tenth of the rows, at least 32 and at most 256,
+            and 256 with latent nodes wider than 32.
         rate: the highest learning rate of the schedule. None (default) is 0.005, and 0.002 with
             sampled states or latent nodes wider than 32. Lower it if the loss becomes non-finite.
         schedule: of the rate: `"one-cycle"` (default) rises for 30 % of the run, then falls to
@@ -161,7 +163,7 @@ class FitSettings:
         validation: share of the observed sections that is held out to choose the best state
             (default 0.1); 0 keeps the last state.
         patience: stop after this many epochs without a better held-out loss. None (default) is 25
-            if `epochs` is None, else no limit.
+            if `epochs` is None and no latent node is wider than 32, else no limit.
         scale: whether a new model learns location and scale of real-valued columns (default True).
         compile: whether to compile the step with `torch.compile`; `"auto"` (default) does so after
             the first epochs if compiled steps were measured to be faster and enough steps are left
