@@ -287,7 +287,7 @@ class VFG(nn.Module):
 
         Args:
             table: the data; NaN is unobserved.
-            observed: which cells may be used; those that are NaN are never.
+            observed: which cells may be used; NaN cells are never used.
             evidence: values that fix latent nodes, `(rows, width)`, NaN where free.
             labels: label per row, −1 for none, if the prior has labels.
 

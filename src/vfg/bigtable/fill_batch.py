@@ -54,7 +54,8 @@ class Filling:
         proper: whether `vfg.bigtable.impute` draws the parameters, too, given the rows that are
             filled (2,000 of them at most); see `VFGImputer.sample` (default False). Set it if
             estimates are pooled.
-        parameters: those that it drew; None (default) draws from the fitted model alone.
+        parameters: those that `vfg.bigtable.impute` drew if `proper` is True; None (default) draws
+            from the fitted model alone.
 
     Raises:
         ValueError: for draws below 1, a level outside (0, 1), or draws together with a level.

@@ -402,7 +402,7 @@ class GaussianVFG(nn.Module):
         """Draw rows from the model, a table `(rows, columns)`.
 
         Args:
-            rows: how many.
+            rows: number of rows.
             seed: of the draws.
 
         Example:
