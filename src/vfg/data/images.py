@@ -116,7 +116,7 @@ BINARIZED_FILES = {
 
 
 def binarized_mnist() -> Images:
-    """The fixed binarization of MNIST by which likelihoods are compared, in its published split.
+    """The fixed binarisation of MNIST by which likelihoods are compared, in its published split.
 
     Returns:
         Binary images without labels; 50,000, 10,000 and 10,000 rows.
@@ -171,7 +171,7 @@ OMNIGLOT_DIGEST = "md5:21ecaf34373511aa7691cf2e0802aa3d"
 
 
 def omniglot() -> Images:
-    """Omniglot at 28 x 28 pixels, grey, to be binarized at random.
+    """Omniglot at 28 x 28 pixels, grey, to be binarised at random.
 
     Likelihoods in the literature are those of `chardata.mat`, which is downloaded. A file in
     `VFG_DATA` may be another reduction with another split; `Images.source` names it,
