@@ -50,7 +50,7 @@ class Prior(nn.Module, ABC):
     has_parts: ClassVar[bool] = False
     """Whether a draw comes from one of several components."""
     needs_whole_states: ClassVar[bool] = False
-    """Whether the density of single coordinates is unknown, as with deterministic states."""
+    """Whether single coordinates have no density, which deterministic states need."""
 
     @abstractmethod
     def mean(self, labels: Tensor | None) -> Tensor:

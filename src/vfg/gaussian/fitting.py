@@ -50,7 +50,7 @@ class LikelihoodHistory:
     log_likelihoods: list[float] = field(default_factory=list)
     """After every iteration of EM over all rows, of the best run."""
     steps: list[float] = field(default_factory=list)
-    """From time to time while gradients finished it; the model has the best state."""
+    """Of some of the gradient steps, if EM was followed by any; the model has the best state."""
     runs: list[float] = field(default_factory=list)
     """The score of every run, on held-out cells if there are any."""
     held_out: float | None = None

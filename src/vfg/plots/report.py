@@ -217,9 +217,9 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
     head = "row" if len(gaps) == report.rows else "row (of those drawn)"
     return (
-        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. For categories it "
-        "is the probability of the one that was filled in, for numbers how much shorter the 90 % "
-        "interval is than without the rest of the row.</p>"
+        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. The confidence of "
+        "a category is the probability of the one that was filled in; that of a number is how much "
+        "shorter the 90 % interval is than without the rest of the row.</p>"
         + _table((head, "column", "filled with", "confidence"), cells)
     )
 
