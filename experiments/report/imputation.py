@@ -36,7 +36,7 @@ GROUPS = list(product(MECHANISMS, SETTINGS))
 
 
 def is_plain(group: str) -> bool:
-    """Whether cells do not hide themselves there, so that no method has a model of its own."""
+    """Whether cells are not missing by their own value there, of which only ours has a model."""
     return "mnar" not in group
 
 
@@ -290,10 +290,10 @@ def goals(found: Found) -> str:
     seen = {group: held["ratio"] for group, held in ours.items() if is_plain(group)}
     back = [r for group, r in seen.items() if group.split()[0] in found.get("held_back", ())]
     names = lost_contests(found, "contests")
-    parts = ", those in which cells do not hide themselves to {:.3f}"
+    parts = ", without MNAR {:.3f}"
     parts = parts.format(geometric_mean(seen.values())) if 0 < len(seen) < len(ours) else ""
     if back:
-        parts += f", and of these the ones of held-back tables to {geometric_mean(back):.3f}"
+        parts += f", and without MNAR on held-back tables alone {geometric_mean(back):.3f}"
     return fill(
         "imputation.goals",
         goal=GOAL,

@@ -236,15 +236,15 @@ class VFG(nn.Module):
     ) -> VFG:
         """The deep model that starts as a fitted linear one.
 
-        Every leaf edge is lifted and consists of couplings, identities at the start, and the
-        linear map that encodes by the column's loading; its precision is the loading's. So
-        states, means and deviations are those of the linear model until training changes them.
-        With monotone leaves the states are equal, the means are not.
+        Every leaf edge is lifted. It consists of couplings, which start as identities, and of the
+        linear map that encodes a column by its loading; it also has the precision of the loading.
+        Therefore states, means and deviations are those of the linear model until training changes
+        them. With monotone leaves the states are equal, but the means are not.
 
         Args:
             linear: a `vfg.GaussianVFG` with one component and affine or spline leaves, on a star,
                 or on a tree whose inner edges are noise-free and invertible.
-            flow: the couplings; their final scale is replaced by the linear map.
+            flow: the couplings; the linear map takes the place of their final scale.
             seed: of the couplings' initial parameters.
 
         Raises:
@@ -287,7 +287,7 @@ class VFG(nn.Module):
 
         Args:
             table: the data; NaN is unobserved.
-            observed: which cells may be used; those that are NaN are never.
+            observed: which cells may be used; NaN cells are never used.
             evidence: values that fix latent nodes, `(rows, width)`, NaN where free.
             labels: label per row, −1 for none, if the prior has labels.
 

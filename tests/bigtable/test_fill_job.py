@@ -133,8 +133,8 @@ def test_models_may_be_imputers_or_files(tmp_path, table, model):
     ("change", "words"),
     [
         ({"shard_rows": 60}, "rows per shard"),
-        ({"filling": Filling(flag=True)}, "options are other"),
-        ({"format": "csv"}, "format is another"),
+        ({"filling": Filling(flag=True)}, "options have changed"),
+        ({"format": "csv"}, "format has changed"),
     ],
 )
 def test_other_settings_are_refused_in_the_same_folder(tmp_path, table, model, change, words):
@@ -146,7 +146,7 @@ def test_other_settings_are_refused_in_the_same_folder(tmp_path, table, model, c
 def test_another_input_or_model_is_refused_in_the_same_folder(tmp_path, table, model):
     impute(table, model, tmp_path / "filled", shard_rows=50)
     other = VFGImputer(bend=False, random_state=1).fit(mixed(200).drop_columns(["id", "note"]))
-    with pytest.raises(ValueError, match="model is another"):
+    with pytest.raises(ValueError, match="model has changed"):
         impute(table, other, tmp_path / "filled", shard_rows=50)
     changed = mixed(ROWS, seed=2)
     write_table(changed.to_batches(), changed.schema, table)
@@ -192,7 +192,7 @@ def test_pieces_of_another_job_are_refused_and_left_alone(tmp_path, table, model
     with pytest.raises(RuntimeError, match="enough"):
         impute(table, model, target, shard_rows=30, engine=Failing(1))
     other = VFGImputer(bend=False, random_state=1).fit(mixed(80).drop_columns(["id", "note"]))
-    with pytest.raises(ValueError, match=r"the model is another one; .* remove it"):
+    with pytest.raises(ValueError, match=r"the model has changed; .* remove it"):
         impute(table, other, target, shard_rows=30)
     changed = mixed(ROWS, seed=2)
     write_table(changed.to_batches(), changed.schema, table)

@@ -39,7 +39,7 @@ def test_a_job_goes_on_where_it_was(tmp_path):
     ("key", "words"),
     [
         ("input", "input has changed"),
-        ("model", "model is another"),
+        ("model", "model has changed"),
         ("filling", "options"),
         ("versions", "version"),
     ],

@@ -122,7 +122,7 @@ def test_knowledge_without_a_search_is_refused(trial, here, commands):
     assert "--tier restricts --learn-graph" in said
 
 
-@pytest.mark.filterwarnings("default:the table does not tell")
+@pytest.mark.filterwarnings("default:the table does not determine")
 def test_an_intervention_names_the_edges_without_a_known_direction(here, commands):
     generator = np.random.default_rng(0)
     a = generator.normal(size=200)

@@ -495,19 +495,19 @@ def test_the_page_says_whether_the_goal_is_met_and_what_is_lost():
 
     found = {"a mcar50 in_sample": held(0.8, "win"), "a mnar30 unseen": held(1.25, "loss")}
     told = goals({"contests": found})
-    assert "All 2 contests of `VFGImputer` come to 1.000" in told
-    assert "come to 1.000 (missed), those in which cells do not hide themselves to 0.800." in told
+    assert "Over all 2 contests of `VFGImputer` the ratio is 1.000" in told
+    assert "the ratio is 1.000 (missed), without MNAR 0.800." in told
     assert "goal is missed. Lost are a: MNAR 30 %, unseen rows (1.25)." in told
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
     assert "Lost are a (tuning): MNAR 30 %, unseen rows (1.25)." in told
     found |= {"b mcar50 in_sample": held(0.9, "draw")}
     told = goals({"contests": found, "held_back": ["b"], "tuning": ["a"]})
-    assert "to 0.849, and of these the ones of held-back tables to 0.900." in told
+    assert "without MNAR 0.849, and without MNAR on held-back tables alone 0.900." in told
     found |= {"c mar30 unseen": {"vfg": {"ratio": 1.04, "outcome": "draw", "seeds": 1}}}
     single = report.lost_contests({"contests": found}, "contests", single=True)
     assert single == "c: MAR 30 %, unseen rows (1.04)"
     won = goals({"contests": {"a mcar50 in_sample": held(0.8, "win")}})
-    assert won.endswith("come to 0.800 (met). None is lost.")
+    assert won.endswith("the ratio is 0.800 (met). None is lost.")
     assert goals({"contests": {}}) == ""
 
 

@@ -79,7 +79,7 @@ def test_given_counts_take_precedence_over_the_effort(effort):
 def test_tables_with_very_many_columns_are_refused(monkeypatch):
     monkeypatch.setattr("vfg.imputation.plan.MOST_FITTED", 3)
     table = np.arange(20.0).reshape(5, 4)
-    with pytest.raises(ValueError, match=r"has 4 columns .* at most 3 are .*VFG_MOST_COLUMNS"):
+    with pytest.raises(ValueError, match=r"has 4 encoded .* at most 3 are .*VFG_MOST_COLUMNS"):
         VFGImputer(bend=False).fit(table)
     monkeypatch.setenv("VFG_MOST_COLUMNS", "4")
     VFGImputer(bend=False).fit(table)

@@ -154,7 +154,7 @@ def test_parameters_are_drawn_by_weights():
 
 def test_small_weights_are_warned_of():
     table = numbers(rows=60)[1]
-    with pytest.warns(UserWarning, match="weights of 60 rows add up to 1, and the fit is that"):
+    with pytest.warns(UserWarning, match="weights of 60 rows add up to 1, so the table counts"):
         linear().fit(table, sample_weight=np.full(60, 1 / 60))
 
 

@@ -212,7 +212,7 @@ def test_values_at_the_edge_of_the_data_are_warned_of(linear):
     with pytest.warns(UserWarning, match="only 2 % of the rows are as far out"):
         linear.infer({}, "y", do={"z": [0.0, 2.33]}, dag=DAG)
     # An x of -1.5 is not rare, but 4.5 deviations away given z.
-    with pytest.warns(UserWarning, match=r"same causes \(z\)"):
+    with pytest.warns(UserWarning, match=r"rare given its causes \(z\)"):
         linear.infer({"z": 1.5}, "y", do={"x": -1.5}, dag=DAG)
 
 

@@ -55,7 +55,7 @@ def test_edges_without_a_known_direction_are_warned_of(table):
     model.fit(table[["z", "x"]])
     assert vfg.modelfile.loads(vfg.modelfile.dumps(model)).graph.network == learned.network
     cause, effect = learned.edges[0]
-    with pytest.warns(UserWarning, match="does not tell the direction"):
+    with pytest.warns(UserWarning, match="does not determine the direction"):
         model.infer({}, effect, do={cause: 0.5})
 
 

@@ -268,7 +268,9 @@ def test_steps_are_recorded_after_a_recording_that_failed(recorder):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     for _ in range(2):
-        with pytest.warns(UserWarning, match="not recorded and run slower: operation not"):
+        with pytest.warns(
+            UserWarning, match="not recorded as CUDA graphs and run slower: operation not"
+        ):
             assert recorder.record(fails) is fails
         assert recorder.record(lambda: None).__name__ == "replay"
 

@@ -54,10 +54,11 @@ class Filling:
         proper: whether `vfg.bigtable.impute` draws the parameters, too, given the rows that are
             filled (2,000 of them at most); see `VFGImputer.sample` (default False). Set it if
             estimates are pooled.
-        parameters: those that it drew; None (default) draws from the fitted model alone.
+        parameters: those that `vfg.bigtable.impute` drew if `proper` is True; None (default) draws
+            from the fitted model alone.
 
     Raises:
-        ValueError: for draws below 1, a level outside (0, 1), or both at once.
+        ValueError: for draws below 1, a level outside (0, 1), or draws together with a level.
 
     Example:
         >>> Filling(draws=5).draws
@@ -79,7 +80,7 @@ class Filling:
         if self.level is not None:
             check_share("level", self.level)
         if self.draws is not None and self.level is not None:
-            raise ValueError("draws and level exclude each other; intervals need no draws written")
+            raise ValueError("draws and level exclude each other; write draws or intervals")
         if not 0 <= self.seed < SEEDS:
             raise ValueError(f"seed must be from 0 to {SEEDS - 1}, but is {self.seed}")
 

@@ -58,11 +58,11 @@ class Imputed:
     """What a job did.
 
     Args:
-        rows: of the table.
-        found: rows that an earlier run of the job had filled.
-        filled: cells that this run filled.
-        left: cells that stay missing in this run.
-        seconds: that it took.
+        rows: number of rows of the table.
+        found: number of rows that an earlier run of the job had filled.
+        filled: number of cells that this run filled.
+        left: number of cells that this run left missing.
+        seconds: how long this run took.
     """
 
     rows: int

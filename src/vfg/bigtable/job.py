@@ -27,11 +27,11 @@ VERSION = 1
 
 CHANGED = {
     "input": "the input has changed",
-    "model": "the model is another one",
-    "filling": "the options are other ones",
-    "shard_rows": "the number of rows per shard is another one",
-    "format": "the format is another one",
-    "versions": "vfg, torch or pyarrow has another version",
+    "model": "the model has changed",
+    "filling": "the options have changed",
+    "shard_rows": "the number of rows per shard has changed",
+    "format": "the format has changed",
+    "versions": "the version of vfg, torch or pyarrow has changed",
 }
 """What is wrong when an entry of a manifest differs."""
 

@@ -60,7 +60,7 @@ class ReadOptions:
         metavar="A,B,...",
     )
     delimiter: str | None = option(
-        None, FILES, "Mark between the cells of CSV files; detected by default.", metavar="MARK"
+        None, FILES, "Delimiter of CSV files; detected by default.", metavar="MARK"
     )
     decimal: str | None = option(
         None, FILES, "Decimal mark of CSV files; detected by default.", metavar="MARK"

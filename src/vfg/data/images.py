@@ -21,8 +21,8 @@ class Images:
     """Images in three parts.
 
     Args:
-        train: pixels `(rows, height * width)`, row by row, from 0 (ground) to `peak` (ink).
-        validation, test: the same of the other parts.
+        train: pixels `(rows, height * width)`, row by row, from 0 (background) to `peak`.
+        validation, test: the same for the other parts.
         labels: class per row of the parts `train`, `validation` and `test`, if there are classes.
         shape: height and width.
         peak: the largest value of a pixel; 1 means that the images are binary.
@@ -116,7 +116,7 @@ BINARIZED_FILES = {
 
 
 def binarized_mnist() -> Images:
-    """The fixed binarization of MNIST by which likelihoods are compared, in its published split.
+    """The fixed binarisation of MNIST by which likelihoods are compared, in its published split.
 
     Returns:
         Binary images without labels; 50,000, 10,000 and 10,000 rows.
@@ -171,9 +171,9 @@ OMNIGLOT_DIGEST = "md5:21ecaf34373511aa7691cf2e0802aa3d"
 
 
 def omniglot() -> Images:
-    """Omniglot at 28 x 28 pixels, grey, to be binarized at random.
+    """Omniglot at 28 x 28 pixels, grey, to be binarised at random.
 
-    Likelihoods in the literature are of `chardata.mat`, which is what is downloaded. A file in
+    Likelihoods in the literature are those of `chardata.mat`, which is downloaded. A file in
     `VFG_DATA` may be another reduction with another split; `Images.source` names it,
     and numbers of the two cannot be compared.
 

@@ -23,7 +23,7 @@ def synthetic(rows: int = 1300, *, seed: int = 0) -> Tensor:
     $x_5 = x_6 = z_2$ and $x_7 = x_8 = z_2^2$.
 
     Args:
-        rows: how many.
+        rows: number of rows.
         seed: of the draws.
 
     Returns:
@@ -53,7 +53,7 @@ def gaussian_network(rows: int = 5000, *, seed: int = 0) -> tuple[Tensor, tuple[
     rows as published with bnlearn; else rows simulated from the network's equations.
 
     Args:
-        rows: how many, 5000 at most if they come from the file.
+        rows: number of rows, at most 5000 if they come from the file.
         seed: of the simulation.
 
     Returns:
@@ -144,7 +144,7 @@ def california() -> tuple[Array, tuple[str, ...]]:
         The table `(20640, 8)` and the names of its columns.
 
     Raises:
-        FileNotFoundError: if neither `VFG_DATA` has `california_housing.npz` nor scikit-learn.
+        FileNotFoundError: if neither `VFG_DATA` nor scikit-learn provides the table.
     """
     file = "california_housing.npz"
     arrays = archive(file)

@@ -21,7 +21,9 @@ class Likelihood(nn.Module, ABC):
     """The leaves of one block: how data enter as states, and how states explain data.
 
     Data have shape `(nodes, batch, columns)`, states `(nodes, batch, width)`. How to write a new
-    one: subclass, implement the four methods, and add a frozen `LikelihoodSpec` that builds it.
+    one: subclass, implement the four methods, and add a frozen `LikelihoodSpec` that builds it. For
+    draws and standard deviations of answers, also register functions with
+    `vfg.inference.draws.quantile` and `vfg.inference.draws.deviation`.
     """
 
     @abstractmethod

@@ -50,7 +50,7 @@ class Prior(nn.Module, ABC):
     has_parts: ClassVar[bool] = False
     """Whether a draw comes from one of several components."""
     needs_whole_states: ClassVar[bool] = False
-    """Whether the density of single coordinates is unknown, as with deterministic states."""
+    """Whether single coordinates have no density, which deterministic states need."""
 
     @abstractmethod
     def mean(self, labels: Tensor | None) -> Tensor:
@@ -306,7 +306,7 @@ class NormalMixture(Prior):
 
     @abstractmethod
     def components(self) -> Components:
-        """What is mixed."""
+        """The locations, scales and logits of the components."""
 
     def mean(self, labels: Tensor | None) -> Tensor:
         locations, _, logits = self.components()
@@ -384,7 +384,7 @@ class PosteriorMixture(NormalMixture):
 
     def components(self) -> Components:
         if self.posterior is None:
-            raise RuntimeError("a prior of mixed posteriors belongs to a model with sampled states")
+            raise RuntimeError("VampPrior needs a model that was built with states='sampled'")
         rows = torch.where(self.binary, self.inputs.mT.sigmoid(), self.inputs.mT)
         locations, log_scales = self.posterior(rows)
         return Components(locations, log_scales, torch.zeros_like(locations[..., 0]))

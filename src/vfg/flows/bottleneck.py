@@ -84,7 +84,7 @@ class BottleneckFlow(Flow):
 
 @dataclass(frozen=True)
 class Bottleneck(FlowSpec):
-    r"""An edge from images to a parent of any width, which may be narrower, by convolutions.
+    r"""An edge with convolutions from an image to a parent of any width, which may be narrower.
 
     It is an invertible function of child and parent together. Learned constants replace the
     parent on the way up and the child on the way down:

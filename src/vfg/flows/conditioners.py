@@ -63,11 +63,12 @@ class Network:
         shared: with 0 every edge has a network of its own; else one network serves all edges, which
             differ by embeddings of this width.
         image: rows and columns, if the coordinates are the pixels of an image: then convolutions
-            add to the output of the fully connected layers, and splits are chequered.
+            add to the output of the fully connected layers, and couplings split the pixels like
+            the squares of a chessboard.
         channels: width of the convolutions' hidden layers, per pixel.
-        residual: with 0 the convolutions are two that add to the fully connected layers; else they
-            take their place, as an `ImageNetwork` with this many gated residual layers per scale,
-            and splits are `squeezed_split`.
+        residual: with 0 there are two convolutions, which add to the fully connected layers. Else
+            an `ImageNetwork` with this many gated residual layers per scale takes the place of all
+            layers, and splits are those of `squeezed_split`.
 
     Example:
         >>> Network(hidden=8).layers

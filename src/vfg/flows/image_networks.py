@@ -197,7 +197,7 @@ class TwoScales(Rounding, ABC):
         return 2 * channels * math.prod(self.coarse_places)
 
     def place(self, x: Tensor) -> Tensor:
-        """Images at the first scale with what is learned of every place added."""
+        """Images at the first scale, with a learned term added at every place."""
         return x + self.position.to(x.dtype).flatten(0, 1)
 
 
@@ -233,7 +233,7 @@ class ImageEncoder(TwoScales):
 
 
 class ImageDecoder(TwoScales):
-    """The way of an `ImageEncoder` back: numbers to an image, which starts at zero.
+    """The reverse of an `ImageEncoder`: from numbers to an image, which is zero at the start.
 
     Example:
         >>> decoder = ImageDecoder(3, (4, 6), 5, channels=8, residual=1)

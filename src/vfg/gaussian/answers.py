@@ -330,7 +330,7 @@ class Posterior:
     mean: dict[str, Tensor]
     """`(rows, width)` by node."""
     covariance: dict[str, Tensor]
-    """`(rows, width, width)` by node; of a mixture that of the whole."""
+    """`(rows, width, width)` by node; for a mixture, that of the whole mixture."""
     responsibilities: Tensor
     """Probabilities of the components, `(rows, components)`."""
     component_mean: dict[str, Tensor]

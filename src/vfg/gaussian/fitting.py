@@ -50,7 +50,7 @@ class LikelihoodHistory:
     log_likelihoods: list[float] = field(default_factory=list)
     """After every iteration of EM over all rows, of the best run."""
     steps: list[float] = field(default_factory=list)
-    """From time to time while gradients finished it; the model has the best state."""
+    """Of some of the gradient steps, if EM was followed by any; the model has the best state."""
     runs: list[float] = field(default_factory=list)
     """The score of every run, on held-out cells if there are any."""
     held_out: float | None = None
@@ -75,8 +75,8 @@ class GaussianSettings:
             that EM has not converged.
         tolerance: EM stops when an iteration gains less than this per row, in nats (default 1e-5).
         restarts: number of runs of EM to choose from; None (default) means 1, or 3 for mixtures.
-        finish: `"gradient"` steps afterwards or `"none"`; `"auto"` (default) takes them for
-            splines, couplings, noise-free inner nodes and discrete leaves.
+        finish: whether gradient steps follow EM: `"gradient"` or `"none"`. `"auto"` (default) takes
+            them for splines, couplings, noise-free inner nodes and discrete leaves.
         steps: number of gradient steps (default 500).
         shrinkage: pseudo-rows that pull loadings to 0, noises to 1 and the covariances of
             mixed roots to their average. 0 (default) is maximum likelihood; raise it for few rows.

@@ -402,7 +402,7 @@ class GaussianVFG(nn.Module):
         """Draw rows from the model, a table `(rows, columns)`.
 
         Args:
-            rows: how many.
+            rows: number of rows.
             seed: of the draws.
 
         Example:
@@ -453,7 +453,7 @@ class GaussianVFG(nn.Module):
             return torch.cat([self.score(*part) for part in parts])
 
     def log_volumes(self, seen: Tensor) -> Tensor:
-        """What scaling takes from the log-density of every row."""
+        """The term of the scaling, which is subtracted from the log-density of every row."""
         return seen.double() @ self.scaling.scale.log()
 
     # How a model describes itself.

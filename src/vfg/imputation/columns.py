@@ -53,8 +53,8 @@ def without_rows(table: Table, weights: Tensor | None) -> Table:
     total = float(weights.sum())
     if total < LEAST_WEIGHT * table.rows:
         warnings.warn(
-            f"the weights of {table.rows} rows add up to {total:.3g}, and the fit is that of so "
-            "many rows; multiply them, so that they add up to the number of rows",
+            f"the weights of {table.rows} rows add up to {total:.3g}, so the table counts as so "
+            "many rows; multiply the weights so that they add up to the number of rows",
             stacklevel=4,
         )
     left_out = (weights == 0.0).numpy()

@@ -50,7 +50,7 @@ class Explanation:
         contributions: by column, the largest first.
         evidence: the observed cells of the row, by column.
         method: how the contributions were computed.
-        similar: training rows that the answer is read from, as weights and cells, without the
+        similar: the most similar training rows, as pairs of a weight and cells, without the
             explained row itself; empty where the model keeps no rows.
         is_choice: whether the column holds categories.
         shift: what is added because the cell is missing, where cells are missing because of their

@@ -216,7 +216,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         budget: seconds that fitting may take; None (default) for no limit. With less time, fewer
             and smaller models are fitted, and always the linear model, which may take longer.
             `model_.left_out` names the parts for which there was no time.
-        n_jobs: number of threads of fitting, each for another model; None (default) for as many as
+        n_jobs: number of threads that fit models at the same time; None (default) for as many as
             torch has.
         missing_values: what marks missing values besides NaN (default), None, NaT and NA, such as
             -999.

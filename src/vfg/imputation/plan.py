@@ -205,8 +205,8 @@ def check_number_of_columns(number: int) -> None:
     most = int(os.environ.get(LIFTS_MOST_FITTED, MOST_FITTED))
     if number > most:
         raise ValueError(
-            f"the table has {number:,} columns of numbers and categories' coordinates, but at most "
-            f"{most:,} are fitted; leave some out, or set the environment variable "
+            f"the table has {number:,} encoded columns (numbers, and coordinates of categories), "
+            f"but at most {most:,} are fitted; leave some out, or set the environment variable "
             f"{LIFTS_MOST_FITTED} to a larger number if there is memory for the square of it"
         )
 

@@ -73,7 +73,7 @@ class Calibration(nn.Module):
     log_noise: Tensor
     by_observed: Tensor
     log_softness: Tensor
-    """By which the logits of discrete leaves are divided."""
+    """Logarithms of the softness by which the logits of discrete leaves are divided."""
     knows_roots: Tensor
     """Whether the moments of the roots were measured."""
 

@@ -525,9 +525,9 @@ class _World:
         if open_edges:
             listed = ", ".join(f"{cause} -> {effect}" for cause, effect in open_edges)
             warnings.warn(
-                f"the table does not tell the direction of these edges, taken as {listed}; "
-                "the answer is right only if these directions are: state them by tiers or required "
-                "edges when the graph is learned, or pass a list of edges as dag=",
+                f"the table does not determine the direction of these edges, taken as {listed}; "
+                "the answer is right only if these directions are right: state them by tiers or "
+                "required edges when the graph is learned, or pass a list of edges as dag=",
                 stacklevel=4,
             )
 
@@ -568,9 +568,9 @@ class _World:
         if not len(rare):
             return ""
         return (
-            f"do sets {name!r} to {cells[rare[0]]}, but of the rows with the same causes "
-            f"({', '.join(parents)}) fewer than {100 * RARE:g} % are as far out, for three in four "
-            "rows; the answer depends on few rows"
+            f"do sets {name!r} to {cells[rare[0]]}, which is rare given its causes "
+            f"({', '.join(parents)}): for three in four rows, fewer than {100 * RARE:g} % of those "
+            "with the same causes are as far out; the answer depends on few rows"
         )
 
     def _is_choice(self, name: str) -> bool:

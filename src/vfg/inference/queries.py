@@ -478,7 +478,7 @@ def sample(model: VFG, rows: int, *, label: int | ArrayLike | None = None, seed:
 
     Args:
         model: the model.
-        rows: how many.
+        rows: number of rows.
         label: one label for all rows or one per row, if the prior has labels.
         seed: of the draws.
 

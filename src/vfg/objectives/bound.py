@@ -195,7 +195,7 @@ def effective_sample_size(
     seed: int = 0,
     given: ArrayLike | None = None,
 ) -> Tensor:
-    r"""How many of the draws behind `log_likelihood` count, per row, from 1 to `samples`.
+    r"""The effective number of draws behind `log_likelihood`, per row, from 1 to `samples`.
 
     $$\frac{(\sum_k w_k)^2}{\sum_k w_k^2}, \qquad w_k = \frac{p(x, h_k)}{q(h_k \mid x)}$$
 

@@ -258,10 +258,10 @@ def surrogate(
 
 @torch.no_grad()
 def consistency(model: VFG, table: ArrayLike, *, observed: ArrayLike | None = None) -> Terms:
-    """Distances between forward and backward states, by node; 0 where the paper's rules hold.
+    """Distances between forward and backward states, by node; 0 where all messages agree.
 
-    The mean is over both rules: a node's forward state against what its parents send back, and its
-    children's messages against its backward state.
+    The mean is over the paper's two consistency rules: a node's forward state against what its
+    parents send back, and its children's messages against its backward state.
 
     Args:
         model: the model.

@@ -70,9 +70,9 @@ class Gap(NamedTuple):
 class Aggregation(ABC):
     """One way of aggregating messages.
 
-    How to write a new one: subclass, set `name` and `carries` (the form of a node's precision),
-    return from `contribute` the tensors that add up over children, make the state from their sums
-    in `resolve`, and add the class to `AGGREGATIONS`.
+    How to write a new one: subclass, set `name` and `carries` (the form of a node's precision:
+    `"none"`, `"diagonal"` or `"matrix"`), return from `contribute` the tensors that add up over
+    children, make the state from their sums in `resolve`, and add an instance to `AGGREGATIONS`.
     """
 
     name: ClassVar[str]
@@ -95,7 +95,8 @@ class Aggregation(ABC):
         Args:
             total: the sums.
             default: the nodes' learned default, `(nodes, 1 or batch, width)`.
-            prior: at roots the prior's mean, one unit-precision message more; else None.
+            prior: at roots the prior's mean, which counts as one more message of unit precision;
+                else None.
             evidence: values that fix coordinates, NaN where a coordinate is free; or None.
         """
 
@@ -127,9 +128,9 @@ class Concatenation(Mean):
 
 
 class GaussianWeighted(Aggregation):
-    """Coordinates weighed together: messages are pairs (η, Λ) that add up, Λ is a matrix.
+    """Messages weighted by precision matrices: pairs (η, Λ) that add up.
 
-    One small Cholesky factor per node and row.
+    A node needs one small Cholesky factor per row.
     """
 
     name = "gaussian"
@@ -203,7 +204,7 @@ class GaussianWeighted(Aggregation):
 
 
 class PrecisionWeighted(GaussianWeighted):
-    r"""Coordinates apart: Λ is diagonal, $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
+    r"""The same with diagonal Λ: $h = (\sum_j \Lambda_j)^{-1} \sum_j \Lambda_j m_j$."""
 
     name = "precision"
     carries = "diagonal"

@@ -11,9 +11,10 @@ class Lifting(nn.Module):
 
     $$\mathrm{lift}(x) = [x, c], \qquad \mathrm{drop}([x, c']) = x$$
 
-    A bijection of the plane cannot fold, so a section that keeps its own width cannot be folded.
-    In the wider space the flow can fold it, and the way back still returns the section: for
-    every flow $f$, $\mathrm{drop}(f^{-1}(f(\mathrm{lift}(x)))) = x$.
+    An invertible function cannot map two points to one, so in the space of the section itself it
+    cannot represent a relation that is not one-to-one. In the wider space it can, and the way back
+    still returns the section: for every flow $f$,
+    $\mathrm{drop}(f^{-1}(f(\mathrm{lift}(x)))) = x$.
 
     Args:
         edges: number of edges in the stack.

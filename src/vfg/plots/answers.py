@@ -51,7 +51,7 @@ def answer(
     Args:
         answer: what `infer` returned.
         target: one of its targets.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
         row: which row of the evidence.
         coordinate: which coordinate of the target.
         level: of the interval.

@@ -160,7 +160,7 @@ def graph(graph: Graph, ax: Axes | None = None, *, observed: Collection[str] | N
 
     Args:
         graph: to draw.
-        ax: where; None makes a figure that fits the graph.
+        ax: where to draw; None makes a figure that fits the graph.
         observed: nodes to show as evidence; the other leaves are then shown as targets. None makes
             no difference between them.
 
@@ -211,7 +211,7 @@ def dag(
         directed: (cause, effect) pairs.
         undirected: pairs whose direction is not known.
         confidences: shares between 0 and 1 by pair; less sure edges are paler.
-        ax: where; None makes a figure.
+        ax: where to draw; None makes a figure.
 
     Returns:
         The axes.

@@ -103,7 +103,7 @@ def missingness(table: Any, ax: Axes | None = None) -> Axes:
     Args:
         table: frame, array, tensor or nested sequences; missing cells are those that
             `VFGImputer` fills.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Returns:
         The axes; its image holds the share of missing cells by band and column.
@@ -177,10 +177,10 @@ def distribution(table: Any, filled: Any, column: Label, ax: Axes | None = None)
     to 1.
 
     Args:
-        table: with missing values.
-        filled: the same table without.
+        table: the table with missing values.
+        filled: the same table, filled.
         column: its name, or its position in an array.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Raises:
         ValueError: if the shapes differ, or the column is unknown or has no observed cells.
@@ -209,8 +209,8 @@ def distributions(table: Any, filled: Any, columns: Sequence[Label] | None = Non
     """Draw `distribution` for several columns side by side, one axes per column.
 
     Args:
-        table: with missing values.
-        filled: the same table without.
+        table: the table with missing values.
+        filled: the same table, filled.
         columns: which; None takes those with missing and observed cells.
 
     Raises:
@@ -305,7 +305,7 @@ def hidden_cells(
         truth: the table before cells were hidden.
         filled: the same table with the hidden cells filled.
         hidden: which cells were hidden.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
         column: a single one, in its own units; None draws all columns of numbers, each in standard
             deviations from its mean.
         intervals: lower and upper ends, as from `VFGImputer.predict_interval`.
@@ -382,7 +382,7 @@ def coverage(
         truth: the table before cells were hidden.
         draws: the table with the hidden cells drawn, several times, as from `VFGImputer.sample`.
         hidden: which cells were hidden.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
         levels: of the central intervals; those that n draws cannot resolve, beyond
             (n − 1) / (n + 1), are left out.
 

@@ -48,7 +48,7 @@ def embedding(
 
     Args:
         points: `(rows, coordinates)`, as from `VFG.embed`, or two columns made in another way.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
         colour: one value per row: numbers become shades; texts, truth values and up to eight
             different integers become categories.
         name: what the colour means.
@@ -227,7 +227,7 @@ def traversal_curves(
     Args:
         moved: `(values, columns)`: one row of what `VFG.traverse` returned.
         values: what was added to the coordinate.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
         columns: their names.
 
     Raises:

@@ -45,13 +45,13 @@ class Report:
 
     Args:
         source: what the table is called.
-        table: with missing values, as a frame or array; of a long one some rows.
-        filled: the same rows without.
+        table: the table with missing values, as a frame or array; some of its rows if it is long.
+        filled: the same rows, filled.
         evaluation: errors on held-out cells; None leaves it out.
-        graph: of the model; None leaves it out.
-        rows: of the whole table.
+        graph: the graph of the model; None leaves it out.
+        rows: number of rows of the whole table.
         settings: names and values of everything that was chosen, the seed among them.
-        model: that filled it; None leaves out the list of doubtful cells.
+        model: the model that filled it; None leaves out the list of the most uncertain cells.
         hiding: which model filled the held-out cells, and what it was fitted to, in a sentence.
     """
 
@@ -217,9 +217,9 @@ def _doubtful(report: Report, labels: Sequence[Label], gaps: Any) -> str:
         cells.append((f"{rows[k] + 1:,}", *texts, f"{sure[k, c]:.0%}"))
     head = "row" if len(gaps) == report.rows else "row (of those drawn)"
     return (
-        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. For categories it "
-        "is the probability of the one that was filled in, for numbers how much shorter the 90 % "
-        "interval is than without the rest of the row.</p>"
+        "<h2>Most uncertain cells</h2><p>Filled cells with the least confidence. The confidence of "
+        "a category is the probability of the one that was filled in; that of a number is how much "
+        "shorter the 90 % interval is than without the rest of the row.</p>"
         + _table((head, "column", "filled with", "confidence"), cells)
     )
 

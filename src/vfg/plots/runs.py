@@ -34,7 +34,7 @@ def history(history: History, ax: Axes | None = None) -> Axes:
 
     Args:
         history: what `vfg.fit` returned.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Returns:
         The axes of the loss; those of the held-out loss, if there is one, share its epochs.
@@ -79,7 +79,7 @@ def likelihoods(history: LikelihoodHistory, ax: Axes | None = None) -> Axes:
 
     Args:
         history: what `GaussianVFG.fit` returned.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Example:
         >>> ax = likelihoods(LikelihoodHistory(log_likelihoods=[-3.0, -2.0]))
@@ -105,7 +105,7 @@ def consistency(distances: Mapping[str, Tensor], ax: Axes | None = None) -> Axes
 
     Args:
         distances: what `VFG.consistency` returned: `(rows,)` by node.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Raises:
         ValueError: if there are no nodes.
@@ -141,7 +141,7 @@ def cost(scores: Mapping[str, Sequence[tuple[float, float]]], ax: Axes | None = 
     Args:
         scores: seconds and errors of every method, one pair per repetition; the mean is marked, and
             a line spans the errors. The first method is emphasised.
-        ax: where; None makes a new figure.
+        ax: where to draw; None makes a new figure.
 
     Raises:
         ValueError: if there are no scores.

@@ -44,7 +44,7 @@ class Deterministic(StatesSpec):
 
 @dataclass(frozen=True)
 class Sampled(StatesSpec):
-    r"""Every state is drawn from a Normal q around the aggregated messages, so there is a bound.
+    r"""Every state is drawn from a Normal q around its messages, which gives a likelihood bound.
 
     The scales of q and of $p(h^{(i)} \mid \text{parents})$ are learned, and always bounded.
 
@@ -337,7 +337,7 @@ class Sampler(nn.Module):
         expected: LadderPrediction | None,
         state: Tensor,
     ) -> Proposal:
-        """Given states `(nodes, draws, rows, width)` with their density under q."""
+        """The given states `(nodes, draws, rows, width)`, and their density under q."""
         start, slopes = state, torch.zeros_like(state)
         if self.flow is not None:
             start, slopes = self.flow.inverse(state, incoming.value)

@@ -181,8 +181,10 @@ def _missingness_reason(model: TableModel) -> str | None:
     if model.slopes is None:
         return None
     if model.is_stacked:
-        return "the shift of cells that depend on being missing is computed from random draws"
-    iterated = "the shift of cells that depend on being missing is found by iteration"
+        return "cells that are missing because of their own value are shifted by random draws"
+    iterated = (
+        "the shift of cells that are missing because of their own value is found by iteration"
+    )
     return None if model.selection is None else iterated
 
 

@@ -36,8 +36,8 @@ class Limits:
         bytes: largest size of the body of a request (default 16 MiB).
         requests: largest number of requests that are answered at a time (default 128); others get
             the status 503.
-        seconds: that an answer may take, and that a client may take to send its request (default
-            60).
+        seconds: time that an answer may take, and that a client may take to send its request
+            (default 60).
     """
 
     rows: int = 10_000
@@ -368,11 +368,11 @@ def make_server(
         host: the address to listen at (default 127.0.0.1). Any but this machine's own needs a
             token.
         port: 0 (default) means any that is free; see `server_port`.
-        token: that requests have to send; None (default) means none.
-        limits: of requests; None (default) means those of `Limits()`.
+        token: the token that requests have to send; None (default) means none.
+        limits: limits of requests; None (default) means those of `Limits()`.
 
     Raises:
-        ValueError: for an address of other machines without a token, or an empty one.
+        ValueError: for an address of other machines without a token, or an empty token.
         OSError: if the port is taken.
 
     Example:

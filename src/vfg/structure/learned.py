@@ -214,7 +214,7 @@ class LearnedGraph:
         """Draw the edges of a DAG, arrows where the direction is known, or the tree.
 
         Args:
-            ax: where; None makes a figure.
+            ax: where to draw; None makes a figure.
         """
         from vfg.plots.graphs import dag, graph
 

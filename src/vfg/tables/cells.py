@@ -420,8 +420,8 @@ def _no_dates(label: Label, cells: Sequence[Any], *, ambiguous: bool) -> str:
         return f"column {label!r} holds dates such as {cells[0]!r}, but {DAY_OR_MONTH}"
     wrong = next((cell for cell in cells if not find_layouts([cell])), cells[0])
     return (
-        f"column {label!r} must hold dates such as '2020-12-31' or '31.12.2020', written alike and "
-        f"all of them in UTC (with a final Z) or none, but holds {wrong!r}; convert it, or mark it "
+        f"column {label!r} must hold dates such as '2020-12-31' or '31.12.2020', in one layout, "
+        f"and all or none in UTC (with a final Z), but holds {wrong!r}; convert it, or mark it "
         "as missing"
     )
 

@@ -339,7 +339,7 @@ class Schema(Mapping[Label, ColumnSpec]):
       than nine and nearly all differ;
     - ordered categoricals of pandas are ordinal, all others (and enums) are treated as strings;
     - dates, times and durations are dates, and so are strings if nine of ten are dates or times
-      written alike, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or
+      in one layout, such as `2020-12-31`, `31.12.2020 12:30`, `12/31/2020` or `2020/12/31`, or
       durations such as `01:30:00`. The others count as missing, with a warning. If no day is above
       12, so that days and months cannot be distinguished, they are strings;
     - Python objects are what all cells of the column are, and empty if no cell is observed. Among

@@ -132,7 +132,9 @@ class Recorder:
         except RuntimeError as error:
             self._recover(before)
             reason = str(error).partition("\n")[0]
-            warnings.warn(f"steps are not recorded and run slower: {reason}", stacklevel=2)
+            warnings.warn(
+                f"steps are not recorded as CUDA graphs and run slower: {reason}", stacklevel=2
+            )
             return work
 
     def _recover(self, before: list[torch.Generator]) -> None:

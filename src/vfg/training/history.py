@@ -75,7 +75,7 @@ class History:
     `best` is None then."""
 
     def add(self, epoch: Epoch) -> bool:
-        """Append an epoch; whether it is the best so far."""
+        """Append an epoch, and return whether it is the best so far."""
         best = self.start if self.best is None else self.epochs[self.best].validation
         is_best = epoch.validation is None or best is None or epoch.validation < best
         self.epochs.append(epoch)

@@ -89,7 +89,7 @@ def fit(
             loader; NaN is unobserved. A `vfg.TableModel` takes columns of any kind.
         settings: `vfg.FitSettings`, `vfg.GaussianSettings` or `vfg.ImputerSettings`, by the kind of
             the model; None for the defaults.
-        observed: which cells may be used; those that are NaN are never.
+        observed: which cells may be used; NaN cells are never used.
         labels: label per row, −1 for none, if the prior has labels.
         device: where to train; the GPU if there is one.
         checkpoint: folder that keeps the run, so that calling again after a crash resumes it.

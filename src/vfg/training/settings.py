@@ -16,15 +16,16 @@ from vfg.training.optimiser import SCHEDULES
 class Masking:
     """How training hides sections.
 
-    In a masked step every row draws a share of sections to keep, and then which ones. Messages
-    come from the kept sections only. The likelihood counts the hidden ones, plus `visible` times
-    the kept ones. Steps of the two algorithms alternate as evenly as `rate` allows.
+    In a masked step a share of sections to keep is drawn for every row, and then which sections
+    these are. Messages come from the kept sections only. The likelihood counts the hidden ones,
+    plus `visible` times the kept ones. Steps of the two algorithms alternate as evenly as `rate`
+    allows.
 
     Args:
         rate: share of steps that use Algorithm 2 (default 0.5); the others use Algorithm 1. Use 1
             if the model is only asked about missing cells.
         keep: range of the share of sections that a row keeps (default 0.3 to 1). Choose the range
-            of the shares of observed sections in later questions.
+            of the share of sections that will be observed in later questions.
         visible: weight of the kept sections in the likelihood of a masked step (default 0.2).
         conditional: with sampled states (default 0). At 0 a masked step maximises the bound of the
             kept sections, from which q learns to be narrow. Above 0 it maximises the bound of all
@@ -141,12 +142,14 @@ class FitSettings:
             steps take longer. Use about 3 at the end of a run.
         epochs: number of epochs; after each the held-out loss is computed. None (default) is 60
             epochs of 25 steps, or of more steps above 20,000 rows, and stops after 25 epochs
-            without a better loss. Take more if the held-out loss still falls at the end.
+            without a better loss; with latent nodes wider than 32 it is 200 passes over the table.
+            Take more if the held-out loss still falls at the end.
         steps: number of steps of an epoch. None (default), if `epochs` is given, means one pass
             over the table.
         budget: seconds after which training stops; the schedule of the rate shrinks to fit. None
             (default) for no limit.
-        batch: rows per step. None (default) is a tenth of the rows, at least 32 and at most 256.
+        batch: rows per step. None (default) is a tenth of the rows, at least 32 and at most 256,
+            and 256 with latent nodes wider than 32.
         rate: the highest learning rate of the schedule. None (default) is 0.005, and 0.002 with
             sampled states or latent nodes wider than 32. Lower it if the loss becomes non-finite.
         schedule: of the rate: `"one-cycle"` (default) rises for 30 % of the run, then falls to
@@ -160,15 +163,16 @@ class FitSettings:
         validation: share of the observed sections that is held out to choose the best state
             (default 0.1); 0 keeps the last state.
         patience: stop after this many epochs without a better held-out loss. None (default) is 25
-            if `epochs` is None, else no limit.
+            if `epochs` is None and no latent node is wider than 32, else no limit.
         scale: whether a new model learns location and scale of real-valued columns (default True).
         compile: whether to compile the step with `torch.compile`; `"auto"` (default) does so after
             the first epochs if compiled steps were measured to be faster and enough steps are left
             to save more time than compiling takes. Compiled steps are the same up to rounding.
         seed: of all random numbers (default 0); global generators are not used.
-        precision: of the products inside conditioners while training: `"float32"` (default), that
-            of the model; `"tf32"`, on the tensor cores of a GPU; `"bf16"`, hidden layers included.
-            States, log-determinants, sums, solves and the held-out loss keep that of the model.
+        precision: of the products inside conditioners while training: `"float32"` (default) keeps
+            the precision of the model; `"tf32"` rounds products, for the tensor cores of a GPU;
+            `"bf16"` rounds products and hidden layers. States, log-determinants, sums, solves and
+            the held-out loss always keep the precision of the model.
         memory: what flows store for the derivative: `"store"` (default), all that it needs;
             `"recompute"`, the states between their layers, from which the rest is computed again;
             `"invert"`, only their output, which is inverted layer by layer, so that deep flows need

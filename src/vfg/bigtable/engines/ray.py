@@ -49,8 +49,8 @@ class Ray:
         address: of a cluster, such as `"auto"` or `"ray://host:10001"`; None takes the one that the
             environment variable `RAY_ADDRESS` names, or else starts one here.
         shared: whether every machine reaches the files; if not, this process reads and writes all.
-        gpus: of every actor that writes shards, which then computes on them; results are those of
-            GPUs.
+        gpus: number of GPUs of every actor that writes shards, which then computes on them; results
+            are those of a GPU.
 
     Raises:
         ValueError: for a number of processes below 1.

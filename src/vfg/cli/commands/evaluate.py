@@ -173,7 +173,7 @@ class CompareOptions:
     share: float = option(
         0.1,
         None,
-        "Share of the observed cells to hold out; of the rows for patterns other than cells.",
+        "Share of the observed cells to hold out; for patterns other than cells, of the rows.",
         "--share",  # typer 0.27 would name it after its metavar
         metavar="SHARE",
         callback=check_share,

@@ -207,7 +207,7 @@ class WriteOptions(EngineOptions):
     draws: int | None = option(
         None,
         None,
-        "Write every row this often, each time with new draws of its missing values and of the "
+        "Number of copies of every row, each with new draws of its missing values and of the "
         "parameters, so that estimates can be pooled. With --model the parameters are those of the "
         "file, and pooled intervals are too narrow.",
         min=1,

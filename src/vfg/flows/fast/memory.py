@@ -44,8 +44,8 @@ def checkpointed(
     generator = _dropout_generator(flows)
     if generator is not None and x.is_cuda:
         warnings.warn(
-            f"memory={memory!r} is for flows without dropout on a GPU, where it cannot be drawn "
-            "again; everything is stored for these flows",
+            f"memory={memory!r} does not support flows with dropout on a GPU, since dropout cannot "
+            "be drawn again there; everything is stored for these flows",
             stacklevel=2,
         )
         return apply_in_order(flows, x, inverse=inverse)

@@ -281,7 +281,7 @@ class Answered:
     A notebook shows it as the cards of the page.
 
     Args:
-        model: that answered.
+        model: the model that answered.
         evidence: what was given.
         variables: the posterior of every column.
         latent: the posteriors of the latent nodes.
@@ -289,7 +289,7 @@ class Answered:
             that evidence is taken away: in its standard deviations without evidence, or the share
             of probability.
         intervened: whether values were set rather than observed.
-        notes: what to bear in mind, in sentences.
+        notes: cautions about the answer, in sentences.
     """
 
     model: OpenModel
@@ -373,9 +373,9 @@ def ask(model: Any, evidence: Evidence | None = None) -> Answered:
         evidence: values by the names of columns; dates as ISO texts.
 
     Returns:
-        Posteriors by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), which
-        evidence moved it, and pages: a notebook shows the answer as cards, `save` writes them to a
-        file.
+        Posteriors by name (`answer["age"].mean`, `.low`, `.high`, `.probabilities`), and how far
+        each value of the evidence moved them. A notebook shows the answer as cards; `save` writes
+        them to a file.
 
     Raises:
         ValueError: for a name or a value that is not in the model.
