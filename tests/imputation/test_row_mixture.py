@@ -464,6 +464,17 @@ def test_a_metric_forgets_columns_that_do_not_matter():
     assert not means[:, 1:].any()
 
 
+def test_metrics_are_not_fitted_to_hidden_cells():
+    near = fitted(waves(), torch.ones(300, 4, dtype=torch.bool))
+    hidden = torch.zeros(300, 4, dtype=torch.bool)
+    hidden[:, 0] = True
+    fit_metrics(near, [0, 2], seed=0)
+    whole = near.metric
+    fit_metrics(near, [0, 2], seed=0, hidden=hidden)
+    assert whole[0].any() and not near.metric[0].any()
+    assert torch.equal(near.metric[2], whole[2])
+
+
 def test_targeted_means_are_sums_over_components_with_the_cell():
     values, observed = matrix(rows=80)
     near = fitted(values, observed)

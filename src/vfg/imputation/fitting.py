@@ -64,7 +64,13 @@ from vfg.imputation.progress import (
 )
 from vfg.imputation.relations import EXACT, Relations, find_copies, find_relations
 from vfg.imputation.resources import Resources, Turn
-from vfg.imputation.row_mixture import Labels, RowMixture, fit_metrics, fit_row_mixture
+from vfg.imputation.row_mixture import (
+    METRIC_SETS,
+    Labels,
+    RowMixture,
+    fit_metrics,
+    fit_row_mixture,
+)
 from vfg.imputation.settings import ImputerSettings
 from vfg.imputation.stacking import fit_stacking, gain_towards_linear
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
@@ -733,7 +739,7 @@ def fit_members(
     held_out = [task.hold_out(k) for k in range(number)]
     resources.bar.plan(_work(plan))
     linears = None if members is not None else task.fit_linears(held_out[: plan.sets])
-    parts = Parts([], linears, [], task.fit_row_mixtures(), relations=relations)
+    parts = Parts([], linears, [], task.fit_row_mixtures(held_out), relations=relations)
     parts.mixtures = task.fit_mixtures(held_out)
     held = held_out[: len(members or linears or [])]
 
@@ -902,8 +908,11 @@ class MatrixFit:
                 break
         return parts
 
-    def fit_row_mixtures(self) -> list[RowMixture]:
-        """As many mixtures with a component at every row as planned, or as the time allows."""
+    def fit_row_mixtures(self, held: list[Tensor]) -> list[RowMixture]:
+        """As many mixtures with a component at every row as planned, or as the time allows.
+
+        Metrics are fitted without the cells at which they are weighed.
+        """
         sizes, left = self.plan.neighbours, self.clock.left("row mixtures")
         if sizes is None or not sizes.number:
             return []
@@ -924,7 +933,8 @@ class MatrixFit:
             self.clock.leave_out("row mixtures")
         if mixtures and self.plan.metrics and whole.has_time_for_another(len(mixtures)):
             targets = (~self.unordered).nonzero()[:, 0].tolist()
-            fit_metrics(mixtures[0], targets, self.seed * 1009)
+            hidden = torch.stack(held[:METRIC_SETS]).any(0)
+            fit_metrics(mixtures[0], targets, self.seed * 1009, hidden)
             for other in mixtures[1:]:
                 other.metric = mixtures[0].metric
         return mixtures

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from vfg.imputation.plan import ProcessPlan
 from vfg.imputation.resources import Turn
-from vfg.imputation.trees import HeldOutRows
+from vfg.imputation.trees import HeldOutRows, weigh_steps
 from vfg.utils.cached import CachedModule
 
 CONSTANT = 0.01
@@ -51,8 +51,6 @@ FEWEST_CELLS = 40
 WEIGHT, WEIGHT_PRIOR, COLUMN_PRIOR = 0.3, 30.0, 20.0
 """Prior weight of regressions, and its weight in the common one and that of the common one in a
 column's, in cells whose predictions differ by a deviation."""
-MOST_WEIGHT = 1.25
-"""The largest weight; rows of which more than four fifths are known then have regressions alone."""
 STEP = 1.5
 """How many times further than at held-out cells regressions may move a mean, as trees."""
 FEWEST_STEPS = 20
@@ -281,23 +279,23 @@ def _steps_in_time(most: int, steps: int, done: int, targets: int, turn: Turn) -
 def weigh_processes(left_out: LeftOut, held_out: Sequence[HeldOutRows]) -> list[HeldOutRows]:
     """Fit the weights of regressions to held-out cells; these, with their means moved."""
     model, columns = left_out.processes, len(left_out.processes.weights)
-    products, squares, cells, largest = torch.zeros(4, columns, dtype=torch.float64)
+    products, squares, errors, cells, largest = torch.zeros(5, columns, dtype=torch.float64)
     for one in held_out:
         trust = trust_in_rows(one.shown)
         for target in left_out.inverses:
             rows, step = left_out.steps(target, one)
-            often, left = one.counted[rows, target], one.values[rows, target]
-            own = trust[rows] * step
-            products[target] += (often * own * (left - one.means[rows, target])).sum()
+            often, own = one.counted[rows, target], trust[rows] * step
+            left = one.values[rows, target] - one.means[rows, target]
+            products[target] += (often * own * left).sum()
             squares[target] += (often * own.square()).sum()
+            errors[target] += (often * left.square()).sum()
             cells[target] += len(rows)
             if len(rows):
                 largest[target] = torch.maximum(largest[target], step.abs().max())
-    common = (products.sum() + WEIGHT_PRIOR * WEIGHT) / (squares.sum() + WEIGHT_PRIOR)
-    weights = (products + COLUMN_PRIOR * common.clamp(0.0, 1.0)) / (squares + COLUMN_PRIOR)
+    weights = weigh_steps((products, squares, errors), cells, (WEIGHT, WEIGHT_PRIOR, COLUMN_PRIOR))
     there = torch.zeros(columns, dtype=torch.bool)
     there[list(left_out.inverses)] = True
-    model.weights.copy_(weights.clamp(0.0, MOST_WEIGHT) * there)
+    model.weights.copy_(weights * there)
     largest = torch.where(cells >= FEWEST_STEPS, largest, largest.max())
     model.limits.copy_(STEP * largest)
     return [left_out.move(one) for one in held_out]

@@ -24,7 +24,7 @@ from vfg.imputation.parts import (
     member_means,
 )
 from vfg.imputation.resources import Turn
-from vfg.imputation.row_mixture import Labels, RowMeans, RowMixture
+from vfg.imputation.row_mixture import METRIC_SETS, Labels, RowMeans, RowMixture
 from vfg.imputation.trees import HeldOutRows
 from vfg.inputs import Name
 from vfg.model import VFG
@@ -209,7 +209,8 @@ def _exact_at_held_out(
     if parts.neighbours:
         row_mixture = parts.neighbours[nearest].without(*table, own)
         alone = _means_without_own_row(row_mixture, x, shown, rows, number)
-        targeted = _targeted_means(row_mixture, x, shown, rows, number, own[rows])
+        if place < METRIC_SETS:
+            targeted = _targeted_means(row_mixture, x, shown, rows, number, own[rows])
     return ExactAtHeldOut(mixtures, linear, others, row_mixture, alone, targeted)
 
 

@@ -84,6 +84,9 @@ METRIC_SCALES = (0.5, 1.0, 2.0, 4.0, 16.0)
 error was 0.2 % smaller than with a start at 1."""
 METRIC_PENALTY = 0.5
 """Weight of the squared logarithms of exponents over the start, in cells whose errors are usual."""
+METRIC_SETS = 2
+"""Sets of held-out cells that metrics are fitted without, and weighed at. On cells that they were
+fitted to, metrics seem to predict columns that are independent of all others."""
 METRIC_CELLS = 8
 """Known cells per column of the table below which a column has no metric."""
 NEGLIGIBLE = -70.0
@@ -607,18 +610,21 @@ def row_features(scores: Tensor, observed: Tensor) -> Tensor:
 
 
 @torch.enable_grad()
-def fit_metrics(model: RowMixture, targets: Sequence[int], seed: int) -> None:
-    """Fit a metric of every target to its known cells in the components."""
+def fit_metrics(
+    model: RowMixture, targets: Sequence[int], seed: int, hidden: Tensor | None = None
+) -> None:
+    """Fit a metric of every target to its known cells in the components but the `hidden` ones."""
     assert model.origin is not None
     chosen, columns = model.metric_components, len(model.noise)
     known, truth = model._known[chosen], model._targets[chosen, columns:]
+    fitted = known if hidden is None else known & ~hidden[model.origin.rows[chosen]]
     features = row_features(model.centres[chosen], known)
     groups = model._copied_rows[chosen]
     weights = model.origin.weights
     often = torch.ones(len(chosen)) if weights is None else weights[chosen].float()
     metric = torch.zeros(columns, columns)
     for target in targets:
-        rows = known[:, target].nonzero()[:, 0]
+        rows = fitted[:, target].nonzero()[:, 0]
         if len(rows) >= METRIC_CELLS * columns:
             generator = torch.Generator().manual_seed(seed * 1009 + target)
             factors = model._metric_factors[:, rows]

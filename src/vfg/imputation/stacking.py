@@ -46,6 +46,7 @@ from vfg.imputation.parts import (
 from vfg.imputation.relations import EXACT, Relations, follow_relations
 from vfg.imputation.resources import Turn
 from vfg.imputation.row_mixture import Labels
+from vfg.imputation.trees import chances_of_gain
 from vfg.tables.cells import Array
 from vfg.training.losses import draw_rows
 
@@ -208,14 +209,15 @@ def fit_stacking(
     parts.held_out = held_out
     total = _averaged_sums(held_out)
     combined = _weights(total, parts.present)
-    factors, errors = _factors(total, combined)
+    cells = torch.stack([one.counted.sum(0) for one in held_out]).sum(0)
+    factors, errors = _factors(total, combined, cells)
     draws = _draw_widths(parts, held_out, combined, factors, errors, len(values), seed)
     pooling = None
     if categories and labels is not None and parts.neighbours:
         pooling = _pool_categories(parts, held_out, combined, factors, categories, labels)
     departures = _departures(parts, held_out, reach, len(values), seed)
     useful = _useful_relations(parts.relations, held_out, combined, factors)
-    number_held = float(sum(one.counted.sum() for one in held_out))
+    number_held = float(cells.sum())
     error = math.sqrt(max(float(errors.sum()), 0.0) / max(number_held, 1.0))
     far = _far_rows(parts, held_out, total, errors, number_held, categories)
     means = MeanWeights(combined, factors, departures)
@@ -336,7 +338,7 @@ def _linear_errors(held_out: Sequence[HeldOutCells]) -> Tensor:
     return torch.where(few, common, medians).nan_to_num(0.0) / NORMAL_MEDIAN
 
 
-def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _factors(total: Sums, weights: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Factors of weighted means by column, and their squared errors."""
     products = (weights[:, None] * total.xp).sum(0)
     squares = (weights[:, None, None] * weights[:, None] * total.pp).sum((0, 1))
@@ -344,6 +346,8 @@ def _factors(total: Sums, weights: Tensor) -> tuple[Tensor, Tensor]:
     overall = _ratio(products.sum() + PRIOR, squares.sum() + PRIOR)
     size = COLUMN_PRIOR * squares.sum() / total.xx.sum().clamp(min=1e-9)
     factors = _ratio(products + size * overall, squares + size).clamp(0.0, 1.2)
+    gains = factors * (2.0 * products - factors * squares)
+    factors = factors * chances_of_gain(gains, total.xx, cells)
     return factors, total.xx - 2.0 * factors * products + factors.square() * squares
 
 

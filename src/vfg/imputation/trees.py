@@ -115,6 +115,8 @@ LEAST_SPREAD = 0.5
 """The least factor of the width of draws."""
 MOST_WEIGHT = 1.25
 """The largest weight; rows of which more than four fifths are known then have trees alone."""
+STEPS_OF_SHARE = 20
+"""Steps of the share of the columns that are predicted, which then changes little."""
 STEP = 1.5
 """How many times further than at held-out cells trees of tables of numbers may move a mean: rows
 that are unlike all others may end in a leaf of a few outliers. As `stacking.DEPARTURE`."""
@@ -891,6 +893,62 @@ def _fit_class_weights(
     return pooled
 
 
+def weigh_steps(
+    sums: tuple[Tensor, Tensor, Tensor], cells: Tensor, priors: tuple[float, float, float]
+) -> Tensor:
+    """Weights of steps by column, from held-out cells.
+
+    Least squares with a prior weight, the weight of this prior in the common weight, and that of
+    the common one in a column's, times the probability that there is anything to gain.
+
+    Args:
+        sums: by column, of products of steps with errors, of squares of steps, and of errors.
+        cells: their number by column.
+        priors: the prior weight and its two weights.
+    """
+    products, squares, errors = sums
+    start, common_prior, column_prior = priors
+    common = (products.sum() + common_prior * start) / (squares.sum() + common_prior)
+    weights = (products + column_prior * common.clamp(0.0, 1.0)) / (squares + column_prior)
+    weights = weights.clamp(0.0, MOST_WEIGHT)
+    gains = weights * (2.0 * products - weights * squares)
+    return weights * chances_of_gain(gains, errors, cells)
+
+
+def chances_of_gain(gains: Tensor, errors: Tensor, cells: Tensor) -> Tensor:
+    r"""The probability, by column, that predictions reduce errors, and did not do so by chance.
+
+    A column can be predicted or it cannot. With Normal errors of the variance $\sigma^2$, the
+    logarithm of the ratio of the likelihoods is the gain at held-out cells over $2 \sigma^2$. The
+    share of the columns that can be predicted is estimated from all of them: where no column is
+    predicted clearly, small gains are chance. Tables of independent columns had 0 to 5 % larger
+    squared errors than their means without this factor, and 0 to 3 % with it.
+
+    Args:
+        gains: by how much predictions reduce the sum of squared errors.
+        errors: this sum without them.
+        cells: their number.
+
+    Example:
+        >>> cells = torch.full((6,), 40.0)
+        >>> gains = torch.tensor([0.5, -0.8, -0.4, 0.3, -0.6, -0.2])
+        >>> chances_of_gain(gains, cells, cells).mul(100).round().tolist()
+        [49.0, 34.0, 38.0, 47.0, 36.0, 41.0]
+        >>> gains[0] = 20.0
+        >>> chances_of_gain(gains, cells, cells).mul(100).round().tolist()
+        [100.0, 50.0, 55.0, 63.0, 52.0, 57.0]
+    """
+    some, left = cells > 0, (errors - gains).clamp(min=0.0)
+    usual = left.sum() / cells.sum().clamp(min=1.0)
+    variances = (left + SPREAD_PRIOR * usual) / (cells + SPREAD_PRIOR)
+    evidence = gains / (2.0 * variances.clamp(min=1e-9))
+    chances = evidence.sigmoid()
+    for _ in range(STEPS_OF_SHARE):
+        share = ((chances * some).sum() + 1.0) / (some.sum() + 2.0)
+        chances = (evidence + share.logit()).sigmoid()
+    return chances
+
+
 def _set_weights(
     forest: Forest, sums: Tensor, cells: Tensor, has_trees: Tensor, usual: float
 ) -> None:
@@ -900,10 +958,9 @@ def _set_weights(
     """
     products, squares, errors = sums
     how = MIXED if forest.sizes else NUMERIC
-    common = products.sum() + how.weight_prior * how.weight
-    common = (common / (squares.sum() + how.weight_prior)).clamp(0.0, 1.0)
-    weights = (products + how.column_prior * common) / (squares + how.column_prior)
-    forest.weights.copy_(weights.clamp(0.0, MOST_WEIGHT) * has_trees)
+    priors = how.weight, how.weight_prior, how.column_prior
+    weights = weigh_steps((products, squares, errors), cells * has_trees, priors)
+    forest.weights.copy_(weights * has_trees)
     after = errors - 2.0 * forest.weights * products + forest.weights.square() * squares
     prior = SPREAD_PRIOR * errors / cells.clamp(min=1.0)
     ratio = ((after + prior) / (errors + prior).clamp(min=1e-12)).clamp(0.0, 1.0).sqrt()
