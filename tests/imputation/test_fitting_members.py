@@ -128,7 +128,9 @@ def test_neighbours_take_part_of_a_budget():
     clocks[1].left = lambda part: 0.2  # whatever the machine
     clocks[1].turn = lambda part, show=None: Turn(None, show)
     table, sized = (star([1] * 3, 3), values, observed, ORDERED, None), plan(neighbours=sizes)
-    free, under_budget = (MatrixFit(*table, sized, 0, clock).fit_row_mixtures() for clock in clocks)
+    free, under_budget = (
+        MatrixFit(*table, sized, 0, clock).fit_row_mixtures([]) for clock in clocks
+    )
     assert [len(near.centres) for near in free] == [3000, 3000]
     assert [len(near.centres) for near in under_budget] == [sizes.within(0.2).components] * 2
     assert sizes.within(0.2).components < 1500

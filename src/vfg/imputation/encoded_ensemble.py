@@ -56,7 +56,8 @@ class EncodedEnsemble(Ensemble):
 
     cached = (
         *Ensemble.cached, "encoding", "unordered", "category_sections", "priors", "limits",
-        "open_limits", "usual_range", "widest_range", "has_soft_limits", "few_valued",
+        "open_limits", "attained_limits", "usual_range", "widest_range", "has_soft_limits",
+        "few_valued",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -486,6 +487,11 @@ class EncodedEnsemble(Ensemble):
         is_open[:, list(self.few_valued)] = False
         infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=ends.dtype)
         return torch.where(is_open, ends, infinite)
+
+    @cached_property
+    def attained_limits(self) -> Tensor:
+        infinite = torch.tensor([[-torch.inf], [torch.inf]], dtype=self.limits.dtype)
+        return torch.where(self.open_limits.isfinite(), infinite, self.limits)
 
     @cached_property
     def usual_range(self) -> Tensor:

@@ -26,7 +26,12 @@ from vfg.imputation.extrapolation import (
     slope_deviations,
 )
 from vfg.imputation.gaussian_processes import GaussianProcesses
-from vfg.imputation.limits import lift_passed, squeeze_into_limits
+from vfg.imputation.limits import (
+    cut_at_limits,
+    cut_normal_draws,
+    lift_passed,
+    squeeze_into_limits,
+)
 from vfg.imputation.mixtures import Mixture, map_in_threads
 from vfg.imputation.parts import (
     KINDS,
@@ -431,7 +436,10 @@ class Ensemble(CachedModule):
         assert self.linear is not None
         if not self.is_stacked:
             answer = self.linear.infer(values, observed=observed, seed=seed, row_ids=ids)
-            draws = torch.where(observed, values, concat_leaves(answer.samples(number)))
+            draws = concat_leaves(answer.samples(number))
+            moments = concat_leaves(answer.mean), concat_leaves(answer.std)
+            limits = lift_passed(self.attained_limits.to(draws.device), moments[0])
+            draws = torch.where(observed, values, cut_normal_draws(draws, limits, *moments))
             noise = self.relation_levels(number, ids, seed)
             draws = self.with_relations(draws, values, observed, noise)
             prediction = self.joint_means(values, observed, ids)
@@ -461,14 +469,18 @@ class Ensemble(CachedModule):
         return torch.where(observed, values, self.draws_within_limits(draws, prediction.means))
 
     def draws_within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
-        """Draws of cells within the open limits of their columns, unless their means are beyond.
+        """Draws of cells within the limits of their columns, unless their means are beyond.
 
-        Files of earlier versions cut.
+        They are squeezed into open limits and cut at the others. Files of earlier versions cut.
         """
         if self.sharpness is None:
             return draws
         limits = lift_passed(self.open_limits.to(draws.device), means)
-        return squeeze_into_limits(draws, limits, self.reach)
+        draws = squeeze_into_limits(draws, limits, self.reach)
+        if not bool(self.attained_limits.isfinite().any()):
+            return draws
+        limits = lift_passed(self.attained_limits.to(draws.device), means)
+        return cut_at_limits(draws, limits, draws[:DEVIATION_DRAWS])
 
     def within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
         """Draws of cells within all limits that cells with some means have."""
@@ -480,6 +492,11 @@ class Ensemble(CachedModule):
         ends = torch.full_like(self.reach, torch.inf)
         ends[0] = -torch.inf
         return ends
+
+    @property
+    def attained_limits(self) -> Tensor:
+        """The same of limits that cells attain."""
+        return self.open_limits
 
     def used_kinds(self, *, drawing: bool = False) -> set[str]:
         """The kinds of parts with positive weight in answers, or in draws."""

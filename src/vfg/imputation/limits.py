@@ -7,6 +7,9 @@ deviation s, with the same ranks: for a standard Normal level z,
 
 $$x = \ell + (m - \ell) \exp(\sigma z - \sigma^2 / 2), \qquad
 \sigma^2 = \log(1 + s^2 / (m - \ell)^2).$$
+
+Draws that pass a limit which cells attain, such as counts below 0, are cut there. This moves their
+mean, so that all draws of the cell are moved back until it is what it was.
 """
 
 from __future__ import annotations
@@ -14,6 +17,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vfg.utils.linalg import mean_in_order
+
+LEVELS = 60
+"""Levels of Normal variables that stand for their draws."""
+STEPS = 6
+"""Steps by which draws are moved; three leave less than 1 % of the deviation of the draws."""
 LEAST_MEAN = 0.2
 """The least distance of a mean from the limit, in deviations of the draws: with 0.05, 4 % of the
 draws of a linear model of lognormal columns were below a hundredth of the median."""
@@ -89,6 +98,63 @@ def squeeze_into_limits(draws: Tensor, limits: Tensor, reached: Tensor) -> Tenso
     (low, high), (lowest, highest) = limits, reached
     draws = torch.where(draws < low, low + (lowest - low) * (draws - low).exp(), draws)
     return torch.where(draws > high, high - (high - highest) * (high - draws).exp(), draws)
+
+
+def cut_at_limits(draws: Tensor, limits: Tensor, usual: Tensor) -> Tensor:
+    """Draws `(..., rows, columns)` cut at limits, moved so that cutting does not change means.
+
+    Without the move, draws of counts of mean 0.3 had a mean of 0.37, and those of a column with 70
+    % zeros one that was 1.3 times too large.
+
+    Args:
+        draws: of cells.
+        limits: the least and the greatest value, infinite where there is none,
+            `(2, rows, columns)`.
+        usual: the draws of the cells whose means are kept, `(number, rows, columns)`. They do not
+            depend on how many draws are wanted.
+
+    Example:
+        >>> draws = torch.tensor([-2.0, 0.0, 1.0, 5.0])[:, None, None]
+        >>> limits = torch.tensor([[[0.0]], [[torch.inf]]])
+        >>> cut = cut_at_limits(draws, limits, draws)[:, 0, 0]
+        >>> cut.tolist(), float(cut.mean())
+        ([0.0, 0.0, 0.0, 4.0], 1.0)
+    """
+    low, high = limits
+    passes = ((usual < low) | (usual > high)).any(0)
+    if not bool(passes.any()):
+        return draws.maximum(low).minimum(high)
+    own, ends = usual[:, passes], limits[:, passes]
+    mean = mean_in_order(own)
+    shift = torch.zeros_like(mean)
+    for _ in range(STEPS):
+        moved = own + shift
+        inside = mean_in_order(((moved > ends[0]) & (moved < ends[1])).to(own.dtype))
+        away = mean - mean_in_order(moved.maximum(ends[0]).minimum(ends[1]))
+        # A mean beyond a limit cannot be kept.
+        shift = shift + torch.where(inside > 0.0, away / inside.clamp(min=1.0 / len(own)), 0.0)
+    draws = draws.clone()
+    draws[..., passes] += shift
+    return draws.maximum(low).minimum(high)
+
+
+def cut_normal_draws(draws: Tensor, limits: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
+    """The same of Normal draws with some means and deviations, `(rows, columns)`.
+
+    Example:
+        >>> draws, one = torch.tensor([-1.0, 0.5, 3.0])[:, None, None], torch.ones(1, 1)
+        >>> limits = torch.tensor([[[0.0]], [[torch.inf]]])
+        >>> cut_normal_draws(draws, limits, 0.5 * one, one)[:, 0, 0]
+        tensor([0.0000, 0.1913, 2.6913])
+    """
+    places = limits.isfinite().any(0).any(0).nonzero()[:, 0]
+    if not len(places):
+        return draws
+    levels = _level_of_rank(torch.arange(LEVELS, dtype=draws.dtype), LEVELS - 1)
+    usual = means[:, places] + deviations[:, places] * levels[:, None, None]
+    draws = draws.clone()
+    draws[..., places] = cut_at_limits(draws[..., places], limits[..., places], usual)
+    return draws
 
 
 def lift_passed(limits: Tensor, means: Tensor) -> Tensor:

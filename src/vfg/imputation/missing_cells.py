@@ -124,6 +124,11 @@ def _fit_curved(model: TableModel, posterior: Posterior) -> CurvedPosterior | No
     return curved if near else None
 
 
+def _limits_of_cells(model: TableModel, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Open and attained limits of cells, `(2, rows, columns)`."""
+    return lift_passed(model.open_limits, means), lift_passed(model.attained_limits, means)
+
+
 @dataclass(frozen=True)
 class EnsembleDraws:
     """Draws and the prediction of an ensemble for some rows with missing cells."""
@@ -374,12 +379,12 @@ class MissingCells:
             plain, prediction = found.drawn, found.prediction
             shares = model.probabilities_where_missing(*rows, prediction)
             given, means = (parameters, *rows, levels), prediction.means
-            limits = lift_passed(model.open_limits, means)
-            draws = departures.draw(*given, means, plain, limits, chosen, shares, numbers)
+            limits = _limits_of_cells(model, means)
+            draws = departures.draw(*given, means, plain, *limits, chosen, shares, numbers)
         else:
             prediction = model.predictions(*rows, self.ids)
-            limits = lift_passed(model.open_limits, prediction.means)
-            draws = draw_entries(parameters, *rows, levels, chosen, numbers, limits)
+            limits = _limits_of_cells(model, prediction.means)
+            draws = draw_entries(parameters, *rows, levels, chosen, numbers, *limits)
         categories = draws[..., places]
         draws = torch.where(self.observed, self.values, draws)
         draws = draws if self.tilt is None else self.tilt(draws)

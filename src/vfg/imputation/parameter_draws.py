@@ -27,7 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vfg.imputation.limits import keep_within_limits, levels_by_rank
+from vfg.imputation.limits import (
+    cut_at_limits,
+    cut_normal_draws,
+    keep_within_limits,
+    levels_by_rank,
+)
 from vfg.tables.cells import Array, Mask
 from vfg.training.losses import draw_rows
 
@@ -305,11 +310,13 @@ def draw_entries(
     columns: Sequence[CategoryDraw],
     uniforms: Tensor,
     limits: Tensor,
+    attained: Tensor,
 ) -> Tensor:
     """Missing entries drawn with each of some parameters, `(parameters, rows, columns)`.
 
     `levels` are standard Normal noise of that shape, `uniforms` uniform numbers
-    `(parameters, rows, columns of categories)`, and `limits` those of `keep_within_limits`.
+    `(parameters, rows, columns of categories)`, `limits` those of `keep_within_limits`, and
+    `attained` those of `cut_at_limits`.
     """
     gaps, draws = _gaps_by_column(observed, columns), torch.empty_like(levels)
     for place, one in enumerate(parameters):
@@ -320,6 +327,7 @@ def draw_entries(
         ends = given.means + OUTER_LEVEL * torch.stack([-wide, wide])
         moments = noise / wide.clamp(min=1e-12), given.means, wide
         free = keep_within_limits(given.means + noise, *moments, ends, limits)
+        free = cut_normal_draws(free, attained, given.means, wide)
         draws[place] = torch.where(gaps[-1].observed, known, free)
     return draws
 
@@ -528,6 +536,7 @@ class Departures:
         means: Tensor,
         plain: Tensor,
         limits: Tensor,
+        attained: Tensor,
         chosen: Sequence[CategoryDraw] = (),
         probabilities: Sequence[Tensor] = (),
         uniforms: Tensor | None = None,
@@ -535,15 +544,16 @@ class Departures:
         """Missing entries drawn with each of some parameters, `(parameters, rows, columns)`.
 
         `levels` are standard Normal noise of that shape, `means` and `plain` the means and draws of
-        the ensemble, `limits` those of `keep_within_limits`. Columns of categories are drawn first,
-        and other entries given them. They have the ensemble's `probabilities` where they are
-        missing, and `uniforms` as of `draw_entries`.
+        the ensemble, `limits` those of `keep_within_limits`, `attained` those of `cut_at_limits`.
+        Columns of categories are drawn first, and other entries given them. They have the
+        ensemble's `probabilities` where they are missing, and `uniforms` as of `draw_entries`.
         """
         gaps = Gaps.of(observed)
         start = self.estimate.given(values, gaps)
         nonlinear, usual = self.nonlinear(start.means, means), start.deviations().clamp(min=1e-12)
         known, draws = (plain - means).sort(0).values, torch.empty_like(levels)
         spread, outer = self.noise * known.std(0), self.noise * known[[0, -1]]
+        ends = attained.isfinite().any(0).any(0).nonzero()[:, 0]
         steps, moved = (
             _gaps_by_column(observed, chosen),
             self.of_categories(values, observed, chosen, probabilities),
@@ -559,6 +569,9 @@ class Departures:
             free = centre + self.shape(noise, wide, known) * (wide / usual)
             moments = noise / wide.clamp(min=1e-12), centre, spread * (wide / usual)
             free = keep_within_limits(free, *moments, centre + outer * (wide / usual), limits)
+            apart = self.noise[ends] * known[..., ends] * (wide / usual)[:, ends]
+            cut = attained[..., ends], centre[:, ends] + apart
+            free[:, ends] = cut_at_limits(free[:, ends], *cut)
             draws[place] = torch.where(steps[-1].observed, table, free)
         return draws
 
