@@ -213,6 +213,7 @@ def main() -> None:
         tables={"nargs": "+", "help": "for cost and gaps"},
         sizes={"nargs": "+", "type": size, "default": list(SIZES), "help": "for growth: 1000x20"},
         efforts={"nargs": "+", "choices": list(EFFORTS), "default": ["fast", "balanced"]},
+        only_seeds={"nargs": "+", "type": int, "help": "these seeds, where runs share them"},
         collect={"type": Path, "help": "put the files below a folder together instead"},
     )
     torch.set_num_threads(1)
@@ -222,7 +223,7 @@ def main() -> None:
     parts = given.parts or (["growth"] if given.quick else list(PARTS))
     found: dict[str, list[Record]] = {part: [] for part in parts}
     begun = time.monotonic()
-    for seed in given.chosen(full=1, quick=1):
+    for seed in given.only_seeds or given.chosen(full=1, quick=1):
         for part in parts:
             tables = given.tables or (EVERY_TABLE if part == "cost" else TABLES)
             sizes = SIZES[:1] if given.quick else given.sizes
