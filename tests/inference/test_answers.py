@@ -2,15 +2,19 @@
 
 import math
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from strategies import perturbed
 
 import vfg
 import vfg.inference.calibration
-from vfg.inference import infer
+from vfg.distributions.likelihoods import Likelihood, LikelihoodSpec
+from vfg.inference import draws, infer
 from vfg.inference.draws import internal_normals
 from vfg.utils.random import normal
 
@@ -255,3 +259,58 @@ def test_closed_forms_have_every_level():
         _, high = answer.interval(1.0 - 2e-9)
         expected = answer.mean["b"] + 5.9978 * answer.std["b"]
         torch.testing.assert_close(high["b"], expected.to(high["b"]), rtol=1e-4, atol=1e-4)
+
+
+class PoissonLikelihood(Likelihood):
+    """Counts, whose states are the logarithms of rates."""
+
+    def embed(self, data):
+        return (data + 0.5).log()
+
+    def mean(self, state):
+        return state.clamp(max=6.0).exp()
+
+    def log_prob(self, data, state):
+        return data * state - self.mean(state) - torch.lgamma(data + 1.0)
+
+    def sample(self, state, generator):
+        return torch.poisson(self.mean(state), generator=generator)
+
+
+@dataclass(frozen=True)
+class Poisson(LikelihoodSpec):
+    """Counts 0, 1, 2, ..."""
+
+    name: ClassVar[str] = "poisson-of-this-test"
+
+    def build(self, nodes, width):
+        return PoissonLikelihood()
+
+
+@draws.quantile.register
+def _(likelihood: PoissonLikelihood, state, level, noise):
+    rate = likelihood.mean(state).numpy()
+    return torch.from_numpy(stats.poisson.ppf(level.numpy(), rate)).to(state)
+
+
+@draws.deviation.register
+def _(likelihood: PoissonLikelihood, state, variance, noise):
+    return likelihood.mean(state).sqrt()
+
+
+@pytest.mark.parametrize("states", ["deterministic", "sampled"])
+@torch.no_grad()
+def test_quantiles_of_a_likelihood_of_ones_own_are_those_of_its_draws(states):
+    torch.manual_seed(0)
+    graph = vfg.Graph.star({"size": 1, "visits": 1}, width=2)
+    likelihood = {"visits": Poisson(), "*": "gaussian"}
+    model = vfg.VFG(graph, likelihood=likelihood, aggregation="gaussian", states=states)
+    answer = model.infer({"size": [-1.0, 0.0, 1.5]}, targets=["visits"])
+    drawn = answer.samples(4000)["visits"].double()
+    quantiles = answer.quantile(0.8)["visits"].double()
+    assert (quantiles != quantiles.clamp(0.0, 1.0)).any(), "counts, not probabilities"
+    below = [(drawn < quantiles).double().mean(0), (drawn <= quantiles).double().mean(0)]
+    assert (below[0] <= 0.86).all()
+    assert (below[1] >= 0.74).all()
+    if states == "sampled":
+        torch.testing.assert_close(answer.std["visits"].double(), drawn.std(0), rtol=0.25, atol=0.1)

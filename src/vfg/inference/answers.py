@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from vfg.distributions.likelihoods import Categorical
 from vfg.graph.checks import suggestion
-from vfg.inference.calibration import continuous_columns, noise_scale, without_evidence
+from vfg.inference.calibration import (
+    continuous_columns,
+    discrete_columns,
+    noise_scale,
+    without_evidence,
+)
 from vfg.inference.draws import GROUP, Moments, Tile, is_joint
 from vfg.inference.evidence import Given
 from vfg.inference.propagation import Belief, evaluating, place_rows, tiles
@@ -746,14 +751,14 @@ class MessageAnswer(GraphAnswer):
         )
 
     def _quantiles(self, tile: Tile, levels: Tensor) -> TableAndStates:
-        is_real = continuous_columns(self._model)
+        is_discrete = discrete_columns(self._model)
         discrete = discrete_quantiles(tile.expected(), tile.deviations(), levels)
-        table = torch.where(is_real, tile.plain_quantiles(levels), discrete)
+        table = torch.where(is_discrete, discrete, tile.plain_quantiles(levels))
         if not self.joint:
             states = self._states([x.expand(len(levels), *x.shape) for x in tile.belief.backward])
             return TableAndStates(table, _as_unknown(states))
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
-        mixed = torch.where(is_real, drawn.table, table)
+        mixed = torch.where(is_discrete, table, drawn.table)
         return TableAndStates(mixed, drawn.states)
 
 

@@ -22,6 +22,7 @@ from vfg.distributions.likelihoods import (
     BernoulliLikelihood,
     CategoricalLikelihood,
     GaussianLikelihood,
+    Likelihood,
 )
 from vfg.distributions.priors import SinglePrior
 from vfg.inference.draws import (
@@ -271,10 +272,19 @@ def _trial(
 
 def continuous_columns(model: VFG) -> Tensor:
     """Which table columns belong to Gaussian leaves, `(columns,)`."""
+    return _columns_of(model, GaussianLikelihood)
+
+
+def discrete_columns(model: VFG) -> Tensor:
+    """Which table columns belong to Bernoulli or categorical leaves, `(columns,)`."""
+    return _columns_of(model, BernoulliLikelihood, CategoricalLikelihood)
+
+
+def _columns_of(model: VFG, *kinds: type[Likelihood]) -> Tensor:
     flags = torch.zeros(model.sections.columns, dtype=torch.bool)
     for leaf, columns in model.sections.positions.items():
         likelihood = model.likelihood_at(model.passing.schedule.place[leaf][0])
-        flags[list(columns)] = isinstance(likelihood, GaussianLikelihood)
+        flags[list(columns)] = isinstance(likelihood, kinds)
     return flags.to(model.scaling.scale.device)
 
 

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vfg.distributions.likelihoods import CategoricalLikelihood, GaussianLikelihood
+from vfg.distributions.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+)
 from vfg.inference.answers import (
     DRAWS_FOR_QUANTILES,
     OTHER_TILE,
@@ -22,8 +26,8 @@ from vfg.inference.answers import (
     discrete_quantiles,
     sorted_quantiles,
 )
-from vfg.inference.calibration import continuous_columns, likelihood_scales
-from vfg.inference.draws import GROUP, column_counters, data_at_levels
+from vfg.inference.calibration import discrete_columns, likelihood_scales
+from vfg.inference.draws import GROUP, column_counters, data_at_levels, deviation
 from vfg.inference.propagation import place_batch
 from vfg.sampling.noise import counted_noise
 from vfg.sampling.state_sampler import draw_states, log_weights
@@ -198,18 +202,23 @@ class SampledAnswer(GraphAnswer):
         if isinstance(likelihood, CategoricalLikelihood):
             codes = _code_shares(pool, likelihood, states).argmax(-1, keepdim=True).to(states)
             return codes, torch.full_like(codes, torch.nan)
-        each = likelihood.mean(states.flatten(1, 2)).unflatten(1, states.shape[1:3])
+        flat = states.flatten(1, 2)
+        each = likelihood.mean(flat).unflatten(1, states.shape[1:3])
         mean = pool.average(each)
         if isinstance(likelihood, GaussianLikelihood):
             return mean, (variance + likelihood.scale().square()).sqrt()
-        return mean, (mean * (1.0 - mean)).clamp(min=0.0).sqrt()
+        if isinstance(likelihood, BernoulliLikelihood):
+            return mean, (mean * (1.0 - mean)).clamp(min=0.0).sqrt()
+        own = deviation(likelihood, flat, torch.zeros_like(flat), torch.zeros_like(flat))
+        squares = own.square().unflatten(1, states.shape[1:3]) + each.square()
+        return mean, (pool.average(squares) - mean.square()).clamp(min=0.0).sqrt()
 
     def _quantiles(self, tile: SampledTile, levels: Tensor) -> TableAndStates:
         """Quantiles from draws; of Bernoulli leaves from their probability; NaN of codes."""
         drawn = self._draw(tile, DRAWS_FOR_QUANTILES).map(lambda x: sorted_quantiles(x, levels))
         mean, deviation = self._moments_of(tile)
         discrete = discrete_quantiles(mean.table, deviation.table, levels).to(drawn.table)
-        table = torch.where(continuous_columns(self._model), drawn.table, discrete)
+        table = torch.where(discrete_columns(self._model), discrete, drawn.table)
         return TableAndStates(table, drawn.states)
 
     def _draw(self, tile: SampledTile, count: int) -> TableAndStates:

@@ -118,4 +118,4 @@ def _kind(column: dict[str, Any]) -> str:
         more = f", and {len(categories) - MOST_CATEGORIES} more"
         listed = ", ".join(map(str, categories[:MOST_CATEGORIES]))
         words += f": {listed}{more if len(categories) > MOST_CATEGORIES else ''}"
-    return words + (" (constant)" if column["idle"] else "")
+    return words + (" (constant)" if column["idle"] and words != "identifier" else "")
