@@ -255,12 +255,12 @@ def draw_categories(
     Category c with the code point $e_c$ and the share $\pi_c$ has the probability
     $P(c \mid o) \propto \pi_c\, p(e_c \mid o) / p(e_c)$ given the known entries o. Probabilities
     that are linear in o, and cut at 0 and 1, would weaken the effects of categories. Uniform
-    numbers are `(rows,)` for every column. `gaps` are those of `_gaps_by_column`, if known;
+    numbers are `(rows,)` for every column. `gaps` are those of `gaps_by_column`, if known;
     `departures` are added to log probabilities, `(rows where it is missing, categories)` for every
     column.
     """
     values, observed = values.clone(), observed.clone()
-    gaps = _gaps_by_column(observed, columns) if gaps is None else gaps
+    gaps = gaps_by_column(observed, columns) if gaps is None else gaps
     for place, (column, numbers) in enumerate(zip(columns, uniforms, strict=True)):
         rows, places = column.missing_rows(observed), torch.tensor(column.places)
         if not len(rows):
@@ -287,7 +287,7 @@ def log_probabilities(
     return logs - _log_densities(points, model.mean[places][None], prior) + shares.log()
 
 
-def _gaps_by_column(observed: Tensor, columns: Sequence[CategoryDraw]) -> list[Gaps]:
+def gaps_by_column(observed: Tensor, columns: Sequence[CategoryDraw]) -> list[Gaps]:
     """The gaps of the rows where a category is drawn, by column, and of all rows afterwards."""
     known, gaps = observed.clone(), []
     for column in columns:
@@ -311,7 +311,7 @@ def draw_entries(
     `levels` are standard Normal noise of that shape, `uniforms` uniform numbers
     `(parameters, rows, columns of categories)`, and `limits` those of `keep_within_limits`.
     """
-    gaps, draws = _gaps_by_column(observed, columns), torch.empty_like(levels)
+    gaps, draws = gaps_by_column(observed, columns), torch.empty_like(levels)
     for place, one in enumerate(parameters):
         numbers = uniforms[place].unbind(1)
         known, _ = draw_categories(one, values, observed, columns, numbers, gaps)
@@ -545,7 +545,7 @@ class Departures:
         known, draws = (plain - means).sort(0).values, torch.empty_like(levels)
         spread, outer = self.noise * known.std(0), self.noise * known[[0, -1]]
         steps, moved = (
-            _gaps_by_column(observed, chosen),
+            gaps_by_column(observed, chosen),
             self.of_categories(values, observed, chosen, probabilities),
         )
         for place, one in enumerate(parameters):
