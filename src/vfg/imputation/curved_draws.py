@@ -493,6 +493,18 @@ class _Layout:
             [[any(term.has(j) for term in terms) for j in range(len(at))] for terms in own]
         )
         self.grids = {at[column]: grid for column, grid in curves.grids.items()}
+        # Rows of `design`: those of curved columns, and of what they are regressed on.
+        self.targets = [1 + at[one.column] for one in curves.curved]
+        first = 1 + len(at)
+        self.inputs = [
+            torch.tensor([*range(target), *(first + place for place in places)])
+            for target, places in zip(self.targets, self.places, strict=True)
+        ]
+
+    def design(self, table: Tensor) -> Tensor:
+        """Constants, columns and terms of rows, `(1 + columns + terms, rows)`."""
+        columns = table[:, self.order].T
+        return torch.cat([torch.ones_like(columns[:1]), columns, self.values_of_terms(columns)])
 
     def values_of_terms(self, table: Tensor) -> Tensor:
         """All terms, `(..., terms, rows)`, of a table `(..., columns, rows)`."""
@@ -636,34 +648,36 @@ def _within(
 
 
 def _draw_curved(
-    curves: Curves, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
+    layout: _Layout, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
 ) -> tuple[CurvedModel, CurvedModel]:
     """Parameters drawn given completed rows, and estimates of them.
 
     The Normal model of all columns is drawn for the `whole` of them.
     """
-    weights, variances, fitted, usual = [], [], [], []
-    root, count = often.sqrt()[:, None], float(often.sum())
-    for one in curves.curved:
-        design, target = root * one.design(table), root * table[:, one.column, None]
-        size = design.shape[1]
-        squares = design.mT @ design + 1e-6 * torch.eye(size, dtype=torch.float64)
-        factor = torch.linalg.cholesky(squares)
-        best = torch.cholesky_solve(design.mT @ target, factor)
-        freedom = max(count - size, 2.0)
-        left = float((target - design @ best).square().sum())
-        variance = left / float(draw_chi_squared(torch.tensor([freedom]).double(), generator))
-        noise = torch.randn(size, 1, generator=generator, dtype=torch.float64)
-        moved = torch.linalg.solve_triangular(factor.mT, noise, upper=True)
-        weights.append((best + variance**0.5 * moved)[:, 0])
+    curves, count = layout.curves, float(often.sum())
+    design = often.sqrt() * layout.design(table)
+    products, bests, factors = design @ design.mT, list[Tensor](), list[Tensor]()
+    left = design[layout.targets].clone()
+    for k, (at, own) in enumerate(zip(layout.targets, layout.inputs, strict=True)):
+        squares = products[own[:, None], own]
+        squares.diagonal().add_(1e-6)
+        factors.append(torch.linalg.cholesky(squares))
+        bests.append(torch.cholesky_solve(products[own, at, None], factors[-1])[:, 0])
+        left[k] -= bests[-1] @ design[own]
+    weights, variances, usual = [], [], []
+    for best, factor, squared in zip(bests, factors, left.square().sum(1).tolist(), strict=True):
+        freedom = max(count - len(best), 2.0)
+        variance = squared / float(draw_chi_squared(torch.tensor([freedom]).double(), generator))
+        noise = torch.randn(len(best), 1, generator=generator, dtype=torch.float64)
+        moved = torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
+        weights.append(best + variance**0.5 * moved)
         variances.append(max(variance, 1e-8))
-        fitted.append(best[:, 0])
-        usual.append(max(left / freedom, 1e-8))
+        usual.append(max(squared / freedom, 1e-8))
     plain = draw_posterior(table[:, list(curves.plain)], generator, often)
     normal = draw_posterior(table, generator, often) if whole else plain
     shapes = curves.shapes(table, often)
     drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances), shapes)
-    return drawn, CurvedModel(normal, plain, tuple(fitted), tuple(usual), shapes)
+    return drawn, CurvedModel(normal, plain, tuple(bests), tuple(usual), shapes)
 
 
 def augment_curved(
@@ -688,7 +702,7 @@ def augment_curved(
         is_middle = share < 1.0 and burn_in // 2 <= step < burn_in
         is_kept = step >= burn_in and (step - burn_in) % thinning == 0
         whole = is_middle or is_kept
-        current, usual = _draw_curved(curves, table, often, generator, whole=whole)
+        current, usual = _draw_curved(layout, table, often, generator, whole=whole)
         levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
         parameters = _Parameters.of(layout, [current])
         moved = (x[:, layout.order].T[None] for x in (table[incomplete], levels))
