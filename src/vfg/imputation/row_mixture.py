@@ -102,6 +102,17 @@ class RowMeans(NamedTuple):
     distances: Tensor  # of rows from the mean of similar rows, (rows, 1); see `extrapolation`
 
 
+class Similar(NamedTuple):
+    """What similar rows say about rows."""
+
+    expected: Tensor  # means of the scores of components, (rows, columns)
+    plain: Tensor  # means of their values
+    votes: Tensor
+    correction: Tensor  # of scores, by the linear model of the residuals
+    distances: Tensor
+    chosen: Tensor | None  # components of draws, (draws, rows)
+
+
 class Labels(NamedTuple):
     """The categories of rows, for which similar rows vote."""
 
@@ -181,19 +192,7 @@ class RowMixture(CachedModule):
         Each row may be a component, its `own`, which is left out for it with its copies; -1 for
         none.
         """
-        scores = self.ranks(values.double())
-        expected, plain, doubts = (torch.empty_like(scores) for _ in range(3))
-        votes = scores.new_empty(len(scores), sum(self.sizes))
-        for tile in self._tiles(scores, observed, ids, own):
-            means = (tile.shares @ self._targets)[tile.places].double()
-            expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
-            doubts[tile.rows] = (tile.shares @ self.doubts)[tile.places].double()
-            if self.sizes:
-                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
-        left = scores - expected
-        corrected = expected + self._correction(left, observed, ids)
-        distances = self._distances(left, doubts, observed)
-        return RowMeans(plain, self.ranks.inverse(corrected), votes, distances)
+        return self._means_of(self._look(values, observed, ids, own))
 
     def samples(
         self,
@@ -210,23 +209,64 @@ class RowMixture(CachedModule):
 
         `corrected` is the share of the linear model's correction that is added.
         """
-        scores = self.ranks(values.double())
-        expected = torch.empty_like(scores)
-        chosen = torch.empty(number, len(values), dtype=torch.long, device=scores.device)
-        levels = uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
+        found = self._look(values, observed, ids, own, _levels(seed, ids, number))
+        return self._samples_of(found, seed, ids, corrected)
+
+    def means_and_samples(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        number: int,
+        *,
+        seed: int,
+        ids: Tensor,
+        corrected: float = 1.0,
+    ) -> tuple[RowMeans, Tensor]:
+        """Both at once, for which rows are compared with the components once."""
+        found = self._look(values, observed, ids, None, _levels(seed, ids, number))
+        return self._means_of(found), self._samples_of(found, seed, ids, corrected)
+
+    def _look(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        own: Tensor | None,
+        levels: Tensor | None = None,
+    ) -> Similar:
+        """What components say about rows; at `levels` of draws, components are chosen, too."""
+        scores, chosen = self.ranks(values.double()), None
+        if levels is not None:
+            chosen = torch.empty(levels.shape, dtype=torch.long, device=scores.device)
+        expected, plain, doubts = (torch.empty_like(scores) for _ in range(3))
+        votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
-            shares = tile.shares[tile.places]
-            means = tile.shares @ self._targets[:, : scores.shape[1]]
-            expected[tile.rows] = means[tile.places].double()
-            below = shares.double().cumsum(1)
-            level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
-            last = len(self.centres) - 1
-            chosen[:, tile.rows] = torch.searchsorted(below, level).clamp(max=last).T
-        errors = normal(seed, ids, torch.arange(number), 1, torch.arange(values.shape[1]))
+            means = (tile.shares @ self._targets)[tile.places].double()
+            expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+            doubts[tile.rows] = (tile.shares @ self.doubts)[tile.places].double()
+            if self.sizes:
+                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
+            if levels is not None and chosen is not None:
+                below = tile.shares[tile.places].double().cumsum(1)
+                level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
+                last = len(self.centres) - 1
+                chosen[:, tile.rows] = torch.searchsorted(below, level).clamp(max=last).T
+        left = scores - expected
+        correction = self._correction(left, observed, ids)
+        distances = self._distances(left, doubts, observed)
+        return Similar(expected, plain, votes, correction, distances, chosen)
+
+    def _means_of(self, found: Similar) -> RowMeans:
+        corrected = self.ranks.inverse(found.expected + found.correction)
+        return RowMeans(found.plain, corrected, found.votes, found.distances)
+
+    def _samples_of(self, found: Similar, seed: int, ids: Tensor, corrected: float) -> Tensor:
+        assert found.chosen is not None
+        draws, columns = torch.arange(len(found.chosen)), torch.arange(found.expected.shape[1])
+        errors = normal(seed, ids, draws, 1, columns)
         spread = (self.doubts + self.noise).double().sqrt()
-        drawn = self.centres[chosen].double() + spread[chosen] * errors
-        correction = self._correction(scores - expected, observed, ids)
-        return self.ranks.inverse(drawn + corrected * correction)
+        drawn = self.centres[found.chosen].double() + spread[found.chosen] * errors
+        return self.ranks.inverse(drawn + corrected * found.correction)
 
     def targeted_means(
         self,
@@ -593,6 +633,11 @@ def fit_row_mixture(
         _fit_noise(model, scores, seen, explained, unordered)
         model.refill(scores, seen)
     return model
+
+
+def _levels(seed: int, ids: Tensor, number: int) -> Tensor:
+    """Uniform numbers that choose components, `(number, rows)`."""
+    return uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
 
 
 def _shares(logs: Tensor) -> Tensor:
