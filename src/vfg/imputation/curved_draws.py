@@ -33,6 +33,7 @@ from vfg.imputation.parameter_draws import (
     OUTER_LEVEL,
     CategoryDraw,
     FittedRows,
+    Gaps,
     NormalModel,
     chain_lengths,
     draw_categories,
@@ -695,7 +696,7 @@ def augment_curved(
     layout, table = _Layout(curves), values.clone()
     cells = _MissingRows.of(layout, seen)
     levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
-    table[incomplete] = estimate.draw(known, seen, levels)
+    table[incomplete] = estimate.draw(known, Gaps.of(seen), levels)
     middle: CurvedModel | None = None
     burn_in, thinning = chain_lengths(observed)
     for step in itertools.count():
@@ -737,8 +738,7 @@ def draw_curved_entries(
     for place, one in enumerate(parameters):
         numbers = uniforms[place].unbind(1)
         known, _ = draw_categories(one.normal, values, observed, columns, numbers, gaps, departures)
-        given = one.normal.given(known, gaps[-1])
-        draws[place] = torch.where(seen, known, given.means + given.noise(levels[0][place]))
+        draws[place] = one.normal.draw(known, gaps[-1], levels[0][place])
     every, order = _Parameters.of(layout, parameters), torch.tensor(layout.order)
     for rows in torch.arange(len(seen)).split(max(1, ROWS_AND_DRAWS // len(parameters))):
         cells = _MissingRows.of(layout, seen[rows])
