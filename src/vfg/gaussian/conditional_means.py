@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.paired import ComponentNormals, eliminate, triangle
+from vfg.gaussian.em.paired import ComponentNormals, corners, eliminate, triangle
 from vfg.gaussian.factors import Factors
 from vfg.gaussian.parameters import factors_of
 from vfg.inference.propagation import place_rows, tiles
@@ -289,7 +289,7 @@ class MixedNormals:
     ) -> Array:
         (size, rows), components = places.shape, images.shape[2]
         stack = np.empty((triangle(size + 1), rows, components))
-        upper, lower = np.tril_indices(size)
+        upper, lower = corners(size)
         entries = places[upper] * (places[upper] + 1) // 2 + places[lower]
         np.take(self.systems[missing], entries, axis=0, out=stack[: triangle(size)], mode="clip")
         stack[-1] = 0.0
