@@ -293,15 +293,20 @@ class RowMixture(CachedModule):
         for target in self.metric.any(1).nonzero()[:, 0].tolist():
             asked = wanted[:, target].nonzero()[:, 0]
             scaled = features[asked] * self.metric[target].repeat(3)
-            truth = self._targets[chosen, columns + target]
+            truth, found = self._targets[chosen, columns + target], means.new_empty(len(asked))
+            # Products have the shape of a tile; the rest is for its rows alone, which are few.
+            padded = scaled.new_zeros(size, 3 * columns)
+            whole = scaled.new_zeros(size, len(chosen))
             for rows, places in tiles(ids[asked.to(ids.device)], size):
-                padded = scaled.new_zeros(size, 3 * columns).index_copy(0, places, scaled[rows])
-                logs = padded @ self._metric_factors + often[:, target]
+                padded.index_copy_(0, places, scaled[rows])
+                logs = torch.addmm(often[:, target], padded, self._metric_factors)[places]
                 if own is not None:
-                    self._leave_out(logs, places, own[asked[rows]], chosen)
-                # A row whose components are all left out has the mean of the column.
-                shares = _shares(logs.clamp(min=2.0 * EXCLUDED))
-                means[asked[rows], target] = (shares @ truth)[places].double()
+                    self._leave_out(logs, torch.arange(len(rows)), own[asked[rows]], chosen)
+                    # A row whose components are all left out has the mean of the column.
+                    logs.clamp_(min=2.0 * EXCLUDED)
+                whole.index_copy_(0, places, _shares(logs))
+                found[rows] = (whole @ truth)[places].double()
+            means[asked, target] = found
         return means
 
     def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
