@@ -59,8 +59,8 @@ def test_conditionals_are_those_of_a_normal():
     )
     values, observed = as_matrix(np.where(generator.random((20, 4)) < 0.5, np.nan, 1.5))
     means = model.conditional_means(values, observed).numpy()
-    noise = torch.from_numpy(generator.normal(size=(4000, 20, 4)))
-    drawn = torch.stack([model.draw(values, observed, one) for one in noise]).numpy()
+    noise, gaps = torch.from_numpy(generator.normal(size=(4000, 20, 4))), Gaps.of(observed)
+    drawn = torch.stack([model.draw(values, gaps, one) for one in noise]).numpy()
     mean, covariance = model.mean.numpy(), model.covariance.numpy()
     for row in range(20):
         o, m = observed[row].numpy(), ~observed[row].numpy()

@@ -251,7 +251,8 @@ class GaussianAnswer(GraphAnswer):
         return self._table_and_states(result, table)
 
     def _draw(self, tile: EvidenceTile, count: int) -> TableAndStates:
-        parts = [tile.coded_draws(group) for group in range(-(-count // DRAWS))]
+        starts = range(0, count, DRAWS)
+        parts = [tile.coded_draws(x // DRAWS, min(DRAWS, count - x)) for x in starts]
         result, categories = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
         table = self._decode(result)
         for index, unit in enumerate(self._model.codes.units):

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vfg.gaussian import GaussianVFG
-from vfg.gaussian.em.paired import ComponentNormals, eliminate, triangle
+from vfg.gaussian.em.paired import ComponentNormals, corners, eliminate, triangle
 from vfg.gaussian.factors import Factors
 from vfg.gaussian.parameters import factors_of
 from vfg.inference.propagation import place_rows, tiles
@@ -289,7 +289,7 @@ class MixedNormals:
     ) -> Array:
         (size, rows), components = places.shape, images.shape[2]
         stack = np.empty((triangle(size + 1), rows, components))
-        upper, lower = np.tril_indices(size)
+        upper, lower = corners(size)
         entries = places[upper] * (places[upper] + 1) // 2 + places[lower]
         np.take(self.systems[missing], entries, axis=0, out=stack[: triangle(size)], mode="clip")
         stack[-1] = 0.0
@@ -378,10 +378,20 @@ class ExactMeans:
         narrow = model.components == 1 or model.structure.columns <= WIDEST
         return plain and innovations <= LARGEST and narrow
 
-    def __call__(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Means of every entry, `(rows, columns)`; known entries are unchanged."""
+    def __call__(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor | None = None,
+        shares: Array | None = None,
+    ) -> Tensor:
+        """Means of every entry, `(rows, columns)`; known entries are unchanged.
+
+        `shares` are those of the method of this name, if they are known.
+        """
         if self.mixed is not None:
-            return self._mixed_means(self.mixed, values, observed, ids)
+            shares = self.shares(values, observed, ids) if shares is None else shares
+            return self._mixed_means(self.mixed, values, observed, shares)
         result = values.double().numpy().copy()
         location, scale = self.location, self.scale
         for group in group_rows(observed.numpy(), NUMBERS):
@@ -395,15 +405,26 @@ class ExactMeans:
         return torch.from_numpy(result)
 
     def samples(
-        self, values: Tensor, observed: Tensor, number: int, *, seed: int, ids: Tensor
+        self,
+        values: Tensor,
+        observed: Tensor,
+        number: int,
+        *,
+        seed: int,
+        ids: Tensor,
+        shares: Array | None = None,
     ) -> Tensor:
-        """Joint draws of a mixture, `(number, rows, columns)`; known entries are unchanged."""
+        """Joint draws of a mixture, `(number, rows, columns)`; known entries are unchanged.
+
+        `shares` are those of the method of this name, if they are known.
+        """
         assert self.mixed is not None
         result = values.double().numpy()[None].repeat(number, axis=0)
         every, shape = torch.arange(number), (number, len(values))
-        shares = self._shares(self.mixed, values, observed, ids).cumsum(1)
+        shares = self.shares(values, observed, ids) if shares is None else shares
+        below = shares.cumsum(1)
         levels = uniform(seed, ids, every, 0, torch.arange(1))[..., 0].numpy()
-        chosen = (levels[..., None] > shares[None, :, :-1] / shares[:, -1:]).sum(-1)
+        chosen = (levels[..., None] > below[None, :, :-1] / below[:, -1:]).sum(-1)
         noise = normal(seed, ids, every, 1, torch.arange(values.shape[1])).numpy()
         rows = np.broadcast_to(np.arange(len(values)), shape).ravel()
         flat = result.reshape(-1, values.shape[1])
@@ -422,26 +443,34 @@ class ExactMeans:
         places = torch.from_numpy(columns)
         return self.ranks.inverse_at(torch.from_numpy(scores), places).numpy()
 
-    def _shares(
-        self, mixed: MixedNormals, values: Tensor, observed: Tensor, ids: Tensor | None
-    ) -> Array:
-        seen = observed.double().numpy()
-        cells = (values.double().numpy() - self.location) / self.scale * seen
-        return mixed.shares(cells, seen, torch.arange(len(values)) if ids is None else ids)
+    def shares(self, values: Tensor, observed: Tensor, ids: Tensor | None = None) -> Array:
+        """Probabilities of the components of a mixture, `(rows, components)`.
+
+        Those of rows without missing cells, which no answer needs, are equal.
+        """
+        assert self.mixed is not None
+        count = len(self.mixed.normals.log_weights)
+        result = np.full((len(values), count), 1.0 / count)
+        rows = (~observed).any(1).nonzero()[:, 0]
+        if len(rows):
+            own = rows if ids is None else ids[rows]
+            seen = observed[rows].double().numpy()
+            cells = (values[rows].double().numpy() - self.location) / self.scale * seen
+            result[rows.numpy()] = self.mixed.shares(cells, seen, own)
+        return result
 
     def _mixed_means(
-        self, mixed: MixedNormals, values: Tensor, observed: Tensor, ids: Tensor | None
+        self, mixed: MixedNormals, values: Tensor, observed: Tensor, shares: Array
     ) -> Tensor:
-        result, incomplete = values.double().numpy().copy(), (~observed).any(1)
-        rows = incomplete.nonzero()[:, 0]
+        result = values.double().numpy().copy()
+        rows = np.flatnonzero((~observed).any(1).numpy())
         if not len(rows):
             return torch.from_numpy(result)
-        ids = torch.arange(len(values)) if ids is None else ids
-        shares = self._shares(mixed, values[rows], observed[rows], ids[rows])
-        shares *= shares > NEGLIGIBLE[self.ranks is not None]
-        shares /= shares.sum(1, keepdims=True)
-        row, component = np.nonzero(shares)
-        weights, at = shares[row, component], rows.numpy()[row]
+        large = shares[rows]
+        large *= large > NEGLIGIBLE[self.ranks is not None]
+        large /= large.sum(1, keepdims=True)
+        row, component = np.nonzero(large)
+        weights, at = large[row, component], rows[row]
         known = observed.numpy()
         total = np.where(known, result, 0.0).ravel()
         for group in group_rows(known[at], NUMBERS):

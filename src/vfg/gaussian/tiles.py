@@ -102,16 +102,23 @@ class EvidenceTile:
         """Means and variances of all columns and latent coordinates, by component."""
         return column_moments(self.belief, self.readout)
 
-    def draws(self, group: int) -> Tensor:
-        """The draws of one group, `(DRAWS, rows, columns + coordinates)`, in the leaves' units."""
+    def draws(self, group: int, wanted: int = DRAWS) -> Tensor:
+        """The draws of one group, `(DRAWS, rows, columns + coordinates)`, in the leaves' units.
+
+        Those after the first `wanted` repeat the first one: random numbers take half of the time,
+        and bits depend on the shape of products.
+        """
         device, count = self.row_ids.device, self.readout.loadings.shape[-1]
-        numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=device)
+        numbers = torch.arange(group * DRAWS, group * DRAWS + wanted, device=device)
+        repeated = torch.arange(DRAWS, device=device)
+        repeated[wanted:] = 0
 
         def noise(kind: int, size: int) -> Tensor:
-            return normal(self.seed, self.row_ids, numbers, kind, torch.arange(size))
+            drawn = normal(self.seed, self.row_ids, numbers, kind, torch.arange(size))
+            return drawn[repeated]
 
         level = uniform(self.seed, self.row_ids, numbers, 2, torch.arange(1))
-        chosen = (level > self.shares.cumsum(-1)[:, :-1]).sum(-1)
+        chosen = (level > self.shares.cumsum(-1)[:, :-1]).sum(-1)[repeated]
         innovations = self._innovations(chosen, noise(0, count))
         errors = noise(1, self.readout.offsets.shape[-1])
         return self._read_out(chosen, innovations, errors)
@@ -136,7 +143,8 @@ class EvidenceTile:
         """Drawn from the chosen components `(DRAWS, rows)`, of which rows have few."""
         rows, components = self.shares.shape
         if components == 1:
-            spread = (self._only_roots @ noise[..., None])[..., 0]
+            # All draws of a row at once, for which roots need not be copied.
+            spread = (self._only_roots @ noise.movedim(0, -1)).movedim(-1, 0)
             return self.belief.mean[:, 0] + spread
         every = torch.arange(rows, device=chosen.device)
         pairs, places = (every * components + chosen).unique(return_inverse=True)
@@ -155,13 +163,13 @@ class EvidenceTile:
         result = predict(self.readout, self.belief, self.codes.units[unit].places)
         return category_scores(self.readout, self.belief, result, self.codes, unit).exp()
 
-    def coded_draws(self, group: int) -> tuple[Tensor, Tensor]:
+    def coded_draws(self, group: int, wanted: int) -> tuple[Tensor, Tensor]:
         """Coordinates as `draws` has them, and categories `(DRAWS, rows, units)`.
 
         Real columns are drawn together; then every unit given those and the units before it; then
         the latent coordinates given all.
         """
-        result = self.draws(group)
+        result = self.draws(group, DRAWS if self.codes.units else wanted)
         if not self.codes.units:
             return result, result[..., :0]
         numbers = torch.arange(group * DRAWS, (group + 1) * DRAWS, device=result.device)

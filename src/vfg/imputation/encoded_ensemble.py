@@ -412,12 +412,14 @@ class EncodedEnsemble(Ensemble):
             centre = self.with_relations(normal(values, observed), values, observed)
             quantiles = self.within_limits(centre + steps * spread, prediction.means)
         else:
-            quantiles = torch.empty(len(levels), *values.shape, dtype=torch.float64)
+            quantiles = values.double().repeat(len(levels), 1, 1)
             predicted = []
             for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
                 part = values[rows], observed[rows]
                 drawn, own = self.draws_and_prediction(*part, DRAWS, seed, ids[rows])
-                quantiles[:, rows] = torch.from_numpy(quantiles_of_draws(drawn.numpy(), levels))
+                row, column = (~part[1]).nonzero().unbind(1)
+                found = quantiles_of_draws(drawn[:, row, column].numpy(), levels)
+                quantiles[:, rows[row], column] = torch.from_numpy(found)
                 predicted.append(own)
             prediction = Prediction.concat(predicted)
         quantiles = self._with_categories(quantiles, values, observed, prediction)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -131,13 +131,22 @@ def quantiles_of_draws(draws: Array, levels: Sequence[float]) -> Array:
     outermost = 1.0 / (len(draws) + 1.0)
     inner = np.clip(levels, outermost, 1.0 - outermost)
     ends = np.quantile(draws, inner, axis=0, method="weibull")
-    middle = np.median(draws, axis=0)
-    for place, (level, within) in enumerate(zip(levels, inner, strict=True)):
-        if level != within:
-            wanted, reached = scipy.special.ndtri([level, within])
+    beyond = [place for place, level in enumerate(levels) if level != inner[place]]
+    if beyond:
+        middle = np.median(draws, axis=0)
+        for place in beyond:
+            wanted, reached = scipy.special.ndtri([levels[place], inner[place]])
             # Of a single draw nothing lies beyond its middle.
             ends[place] = middle + wanted / (reached or 1.0) * (ends[place] - middle)
     return np.asarray(ends)
+
+
+class Shared(NamedTuple):
+    """What parts have computed for means and draws, by their places in `draws_by_part`."""
+
+    shares: dict[int, Array | None]  # of the components of mixtures
+    means: dict[int, RowMeans]  # of row mixtures
+    draws: dict[int, Tensor]  # of these
 
 
 class Ensemble(CachedModule):
@@ -444,11 +453,16 @@ class Ensemble(CachedModule):
             draws = self.with_relations(draws, values, observed, noise)
             prediction = self.joint_means(values, observed, ids)
             return self.within_limits(draws, prediction.means), prediction
-        expected = self._means_by_kind(values, observed, ids, drawing=True)
         made = self.draws_made(number)
+        by_part = self.draws_by_part(made)
+        shared = self._shared(values, observed, ids, {k: len(x) for k, x in by_part.items()}, seed)
+        expected = self._means_by_kind(values, observed, ids, drawing=True, shared=shared)
         draws = values.new_empty(made, *values.shape, dtype=torch.float64)
-        for part, own in self.draws_by_part(made).items():
-            draws[own] = self.part_draws(part, values, observed, ids, len(own), seed)
+        for part, own in by_part.items():
+            drawn = shared.draws.get(part)
+            draws[own] = drawn if drawn is not None else self.part_draws(
+                part, values, observed, ids, len(own), seed, shares=shared.shares.get(part)
+            )  # fmt: skip
         prediction = self.predict(values, observed, expected)
         draws = self.finish_draws(draws, values, observed, expected, prediction)[:number]
         noise = self.relation_levels(number, ids, seed)
@@ -530,11 +544,15 @@ class Ensemble(CachedModule):
         """The mean of tables, each clipped to the observed range of the columns."""
         return mean_in_order([table.clamp(*self.reach) for table in tables])
 
-    def neighbour_means(self, values: Tensor, observed: Tensor, ids: Tensor) -> RowMeans:
-        """The average means of the row mixtures."""
-        plain, corrected, votes, distances = zip(
-            *(one.means(values, observed, ids) for one in self.row_mixture_models), strict=True
-        )
+    def neighbour_means(
+        self, values: Tensor, observed: Tensor, ids: Tensor, known: Mapping[int, RowMeans]
+    ) -> RowMeans:
+        """The average means of the row mixtures, of which some may be known, by their places."""
+        each = [
+            known[place] if place in known else one.means(values, observed, ids)
+            for place, one in enumerate(self.row_mixture_models, self._first_row_mixture)
+        ]
+        plain, corrected, votes, distances = zip(*each, strict=True)
         means, number = (self.average(plain), self.average(corrected)), len(votes)
         return RowMeans(*means, sum(votes) / number, sum(distances) / number)
 
@@ -603,8 +621,12 @@ class Ensemble(CachedModule):
         seed: int,
         *,
         padded: bool = True,
+        shares: Array | None = None,
     ) -> Tensor:
-        """Draws of the part at a place of `draws_by_part`; arguments as of `joint_draws`."""
+        """Draws of the part at a place of `draws_by_part`; arguments as of `joint_draws`.
+
+        `shares` are those of the components of a mixture, if they are known.
+        """
         parts = (*self.member_models, *self.mixture_models, self.linear, *self.row_mixture_models)
         model, own = parts[part], seed * DRAWING_SEEDS + part
         assert model is not None
@@ -614,11 +636,39 @@ class Ensemble(CachedModule):
         if isinstance(model, Mixture):
             direct = self.drawing is not None  # draws of older files stay as they were
             rows = values, observed, number
-            return model.samples(*rows, seed=own, ids=ids, padded=padded, direct=direct)
+            return model.samples(
+                *rows, seed=own, ids=ids, padded=padded, direct=direct, shares=shares
+            )
         answer = model.infer(values, observed=observed, seed=own, row_ids=ids, padded=padded)
         return concat_leaves(answer.samples(number))
 
     # Private.
+
+    @property
+    def _first_row_mixture(self) -> int:
+        """Its place among those of `draws_by_part`."""
+        return len(self.members) + len(self.mixtures) + 1
+
+    def _shared(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        numbers: Mapping[int, int],
+        seed: int,
+    ) -> Shared:
+        """What means and draws have in common, for parts that make some numbers of draws."""
+        first, rows, direct = len(self.members), (values, observed, ids), self.drawing is not None
+        drawing = [k for k, _ in enumerate(self.mixtures, first) if k in numbers and direct]
+        found = map_in_threads(lambda k: self.mixture_models[k - first].shares(*rows), drawing)
+        means, draws = dict[int, RowMeans](), dict[int, Tensor]()
+        for place, one in enumerate(self.row_mixture_models, self._first_row_mixture):
+            if place in numbers:
+                own, share = seed * DRAWING_SEEDS + place, corrected_share(self.weights)
+                means[place], draws[place] = one.means_and_samples(
+                    values, observed, numbers[place], seed=own, ids=ids, corrected=share
+                )
+        return Shared(dict(zip(drawing, found, strict=True)), means, draws)
 
     def _means_by_kind(
         self,
@@ -629,14 +679,20 @@ class Ensemble(CachedModule):
         drawing: bool = False,
         padded: bool = True,
         belief: Belief | None = None,
+        shared: Shared | None = None,
     ) -> dict[str, Tensor]:
         """Means of the parts with positive weight, by kind; without padding from a belief."""
         kinds, by_kind = self.used_kinds(drawing=drawing), dict[str, Tensor]()
+        shared = shared or Shared({}, {}, {})
         if "members" in kinds:
             by_kind["members"] = self._member_means(values, observed, ids, belief)
         if "mixtures" in kinds:
             run = map_in_threads if padded else map
-            each = run(lambda x: x.means(values, observed, ids, padded=padded), self.mixture_models)
+            shares = [shared.shares.get(len(self.members) + k) for k in range(len(self.mixtures))]
+            each = run(
+                lambda x: x[0].means(values, observed, ids, padded=padded, shares=x[1]),
+                zip(self.mixture_models, shares, strict=True),
+            )
             tables = list(each)
             by_kind["mixtures"] = self.average(tables)
             if drawing and self.following is not None:
@@ -645,7 +701,7 @@ class Ensemble(CachedModule):
             by_kind.update(self._linear_means(values, observed, ids, padded=padded))
         if KINDS[3] in kinds:
             names = (*KINDS[3:], VOTES, DISTANCES)
-            means = self.neighbour_means(values, observed, ids)
+            means = self.neighbour_means(values, observed, ids, shared.means)
             by_kind.update(zip(names, means, strict=True))
             if KINDS[3] not in self.used_kinds():
                 del by_kind[DISTANCES]  # so that means are the same with and without draws

@@ -22,6 +22,7 @@ from vfg.gaussian.fitting import GaussianSettings
 from vfg.graph import Graph
 from vfg.imputation.plan import ITERATIONS, MixturePlan
 from vfg.imputation.resources import Turn
+from vfg.tables.cells import Array
 from vfg.tables.numeric import NormalScores
 from vfg.utils.cached import CachedModule
 
@@ -115,15 +116,31 @@ class Mixture(CachedModule):
         super().__init__()
         self.exact, self.ranks = exact, ranks
 
+    def shares(self, values: Tensor, observed: Tensor, ids: Tensor) -> Array | None:
+        """Probabilities of the components where means and draws both use them, else None."""
+        exact = self._mean_function
+        if not isinstance(exact, ExactMeans) or exact is not self._sampler:
+            return None
+        return exact.shares(self.ranks(values.double()), observed, ids)
+
     def means(
-        self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool = True
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        *,
+        padded: bool = True,
+        shares: Array | None = None,
     ) -> Tensor:
         """Means of every entry of a matrix; known entries are unchanged.
 
-        Without padding it is faster for a few rows; numbers are the same up to rounding.
+        Without padding it is faster for a few rows; numbers are the same up to rounding. `shares`
+        are those of the method of this name, if they are known.
         """
         scores = self.ranks(values.double())
-        if padded:
+        if padded and shares is not None and isinstance(self._mean_function, ExactMeans):
+            means = self._mean_function(scores, observed, ids, shares)
+        elif padded:
             means = self._mean_function(scores, observed, ids)
         else:
             answer = self.exact.infer(scores, observed=observed, row_ids=ids, padded=False)
@@ -140,16 +157,17 @@ class Mixture(CachedModule):
         ids: Tensor,
         padded: bool = True,
         direct: bool = True,
+        shares: Array | None = None,
     ) -> Tensor:
         """Joint draws, `(number, rows, columns)`, which depend on the ids of the rows.
 
         Missing cells are drawn directly where systems are small, and else from draws of the root;
-        always so without `direct`, as earlier versions did.
+        always so without `direct`, as earlier versions did. `shares` are as of `means`.
         """
         scores = self.ranks(values.double())
         if direct and self._sampler is not None:
             rows = scores.cpu(), observed.cpu()
-            drawn = self._sampler.samples(*rows, number, seed=seed, ids=ids.cpu())
+            drawn = self._sampler.samples(*rows, number, seed=seed, ids=ids.cpu(), shares=shares)
             return torch.where(observed, values.double(), drawn.to(scores.device))
         answer = self.exact.infer(scores, observed=observed, seed=seed, row_ids=ids, padded=padded)
         return self.ranks.inverse(concat_leaves(answer.samples(number)))

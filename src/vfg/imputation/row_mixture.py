@@ -70,6 +70,9 @@ PAIRS, LARGEST_TILE = {"cpu": 2**16}, {"cpu": 512}
 """Pairs of rows and components that are computed together, about, and the most rows, by type of
 device: a tile should fit into the cache of a CPU. A single row costs a whole tile: with 1,000 rows
 of 20 columns it took 23 ms with 2**16, 34 ms with 2**18, and many rows 0 to 10 % longer."""
+PAIRS_IN_FITTING = 2**17
+"""The same where the noise is fitted, with many rows at a time: that of the table banknote took
+121 ms by tiles of 2**16 pairs, 91 by those of 2**17."""
 LEAST_TILE = 32
 """Rows computed together at least: with 5,000 components 8 take a third longer per row."""
 OTHER_PAIRS, OTHER_LARGEST_TILE = 2**25, 4096
@@ -103,6 +106,17 @@ class RowMeans(NamedTuple):
     corrected: Tensor  # the same plus the prediction of the linear model of the residuals
     votes: Tensor  # shares of categories among similar rows, (rows, categories of all columns)
     distances: Tensor  # of rows from the mean of similar rows, (rows, 1); see `extrapolation`
+
+
+class Similar(NamedTuple):
+    """What similar rows say about rows."""
+
+    expected: Tensor  # means of the scores of components, (rows, columns)
+    plain: Tensor  # means of their values
+    votes: Tensor
+    correction: Tensor  # of scores, by the linear model of the residuals
+    distances: Tensor
+    chosen: Tensor | None  # components of draws, (draws, rows)
 
 
 class Labels(NamedTuple):
@@ -184,19 +198,7 @@ class RowMixture(CachedModule):
         Each row may be a component, its `own`, which is left out for it with its copies; -1 for
         none.
         """
-        scores = self.ranks(values.double())
-        expected, plain, doubts = (torch.empty_like(scores) for _ in range(3))
-        votes = scores.new_empty(len(scores), sum(self.sizes))
-        for tile in self._tiles(scores, observed, ids, own):
-            means = (tile.shares @ self._targets)[tile.places].double()
-            expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
-            doubts[tile.rows] = (tile.shares @ self.doubts)[tile.places].double()
-            if self.sizes:
-                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
-        left = scores - expected
-        corrected = expected + self._correction(left, observed, ids)
-        distances = self._distances(left, doubts, observed)
-        return RowMeans(plain, self.ranks.inverse(corrected), votes, distances)
+        return self._means_of(self._look(values, observed, ids, own))
 
     def samples(
         self,
@@ -213,23 +215,64 @@ class RowMixture(CachedModule):
 
         `corrected` is the share of the linear model's correction that is added.
         """
-        scores = self.ranks(values.double())
-        expected = torch.empty_like(scores)
-        chosen = torch.empty(number, len(values), dtype=torch.long, device=scores.device)
-        levels = uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
+        found = self._look(values, observed, ids, own, _levels(seed, ids, number))
+        return self._samples_of(found, seed, ids, corrected)
+
+    def means_and_samples(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        number: int,
+        *,
+        seed: int,
+        ids: Tensor,
+        corrected: float = 1.0,
+    ) -> tuple[RowMeans, Tensor]:
+        """Both at once, for which rows are compared with the components once."""
+        found = self._look(values, observed, ids, None, _levels(seed, ids, number))
+        return self._means_of(found), self._samples_of(found, seed, ids, corrected)
+
+    def _look(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor,
+        own: Tensor | None,
+        levels: Tensor | None = None,
+    ) -> Similar:
+        """What components say about rows; at `levels` of draws, components are chosen, too."""
+        scores, chosen = self.ranks(values.double()), None
+        if levels is not None:
+            chosen = torch.empty(levels.shape, dtype=torch.long, device=scores.device)
+        expected, plain, doubts = (torch.empty_like(scores) for _ in range(3))
+        votes = scores.new_empty(len(scores), sum(self.sizes))
         for tile in self._tiles(scores, observed, ids, own):
-            shares = tile.shares[tile.places]
-            means = tile.shares @ self._targets[:, : scores.shape[1]]
-            expected[tile.rows] = means[tile.places].double()
-            below = shares.double().cumsum(1)
-            level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
-            last = len(self.centres) - 1
-            chosen[:, tile.rows] = torch.searchsorted(below, level).clamp(max=last).T
-        errors = normal(seed, ids, torch.arange(number), 1, torch.arange(values.shape[1]))
+            means = (tile.shares @ self._targets)[tile.places].double()
+            expected[tile.rows], plain[tile.rows] = means.chunk(2, dim=1)
+            doubts[tile.rows] = (tile.shares @ self.doubts)[tile.places].double()
+            if self.sizes:
+                votes[tile.rows] = self._shares_of_votes(tile, self._vote_targets)
+            if levels is not None and chosen is not None:
+                below = tile.shares[tile.places].double().cumsum(1)
+                level = levels[:, tile.rows].T.contiguous() * below[:, -1:]
+                last = len(self.centres) - 1
+                chosen[:, tile.rows] = torch.searchsorted(below, level).clamp(max=last).T
+        left = scores - expected
+        correction = self._correction(left, observed, ids)
+        distances = self._distances(left, doubts, observed)
+        return Similar(expected, plain, votes, correction, distances, chosen)
+
+    def _means_of(self, found: Similar) -> RowMeans:
+        corrected = self.ranks.inverse(found.expected + found.correction)
+        return RowMeans(found.plain, corrected, found.votes, found.distances)
+
+    def _samples_of(self, found: Similar, seed: int, ids: Tensor, corrected: float) -> Tensor:
+        assert found.chosen is not None
+        draws, columns = torch.arange(len(found.chosen)), torch.arange(found.expected.shape[1])
+        errors = normal(seed, ids, draws, 1, columns)
         spread = (self.doubts + self.noise).double().sqrt()
-        drawn = self.centres[chosen].double() + spread[chosen] * errors
-        correction = self._correction(scores - expected, observed, ids)
-        return self.ranks.inverse(drawn + corrected * correction)
+        drawn = self.centres[found.chosen].double() + spread[found.chosen] * errors
+        return self.ranks.inverse(drawn + corrected * found.correction)
 
     def targeted_means(
         self,
@@ -253,15 +296,20 @@ class RowMixture(CachedModule):
         for target in self.metric.any(1).nonzero()[:, 0].tolist():
             asked = wanted[:, target].nonzero()[:, 0]
             scaled = features[asked] * self.metric[target].repeat(3)
-            truth = self._targets[chosen, columns + target]
+            truth, found = self._targets[chosen, columns + target], means.new_empty(len(asked))
+            # Products have the shape of a tile; the rest is for its rows alone, which are few.
+            padded = scaled.new_zeros(size, 3 * columns)
+            whole = scaled.new_zeros(size, len(chosen))
             for rows, places in tiles(ids[asked.to(ids.device)], size):
-                padded = scaled.new_zeros(size, 3 * columns).index_copy(0, places, scaled[rows])
-                logs = padded @ self._metric_factors + often[:, target]
+                padded.index_copy_(0, places, scaled[rows])
+                logs = torch.addmm(often[:, target], padded, self._metric_factors)[places]
                 if own is not None:
-                    self._leave_out(logs, places, own[asked[rows]], chosen)
-                # A row whose components are all left out has the mean of the column.
-                shares = _shares(logs.clamp(min=2.0 * EXCLUDED))
-                means[asked[rows], target] = (shares @ truth)[places].double()
+                    self._leave_out(logs, torch.arange(len(rows)), own[asked[rows]], chosen)
+                    # A row whose components are all left out has the mean of the column.
+                    logs.clamp_(min=2.0 * EXCLUDED)
+                whole.index_copy_(0, places, _shares(logs))
+                found[rows] = (whole @ truth)[places].double()
+            means[asked, target] = found
         return means
 
     def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
@@ -462,11 +510,15 @@ class RowMixture(CachedModule):
             padded = features.new_zeros(size, features.shape[1]).index_copy(
                 0, places, features[rows]
             )
-            logs = padded @ self._log_weights
-            logs = logs if self.log_often is None else logs + self.log_often
+            logs = self._logs(padded)
             if own is not None:
                 self._leave_out(logs, places, own[rows])
             yield Tile(rows, places, _shares(logs))
+
+    def _logs(self, features: Tensor) -> Tensor:
+        """log p(row | component) but for constants of rows, `(rows, components)`."""
+        logs = features @ self._log_weights
+        return logs if self.log_often is None else logs + self.log_often
 
     def _tile_size(self, features: Tensor, components: int) -> int:
         kind = features.device.type
@@ -598,9 +650,15 @@ def fit_row_mixture(
     return model
 
 
+def _levels(seed: int, ids: Tensor, number: int) -> Tensor:
+    """Uniform numbers that choose components, `(number, rows)`."""
+    return uniform(seed, ids, torch.arange(number), 0, torch.arange(1))[..., 0]
+
+
 def _shares(logs: Tensor) -> Tensor:
     """The softmax of every row, with 0 for shares that are negligible."""
-    return threshold(logs - logs.detach().amax(1, keepdim=True), NEGLIGIBLE, -torch.inf).softmax(1)
+    apart = logs - logs.detach().amax(1, keepdim=True)
+    return threshold(apart, NEGLIGIBLE, -torch.inf, inplace=True).softmax(1)
 
 
 def row_features(scores: Tensor, observed: Tensor) -> Tensor:
@@ -683,20 +741,22 @@ def _fit_noise(
     if unordered is not None:
         least[unordered] = UNORDERED_NOISE**2
     most = torch.full_like(least, NOISE[1] ** 2)
-    every = torch.arange(len(rows))
-    often = None if model.origin is None else model.origin.weights
+    weights = None if model.origin is None else model.origin.weights
+    often = torch.ones(len(rows)) if weights is None else weights[rows].float()
+    x, o = cells[rows], often[:, None] * known[rows]
+    features, sums = (
+        row_features(scores[rows], seen[rows]),
+        torch.empty(len(rows), moments.shape[1]),
+    )
+    size = max(LEAST_TILE, PAIRS_IN_FITTING // len(scores))
     for _ in range(ITERATIONS):
-        total, count = torch.zeros_like(model.noise), torch.zeros_like(model.noise)
-        for tile in model._tiles(scores[rows], seen[rows], every, rows):
-            ones, means, squares = (tile.shares @ moments)[tile.places].chunk(3, dim=1)
-            x, o = cells[rows[tile.rows]], known[rows[tile.rows]]
-            left, cells_there = x.square() * ones - 2.0 * x * means + o * squares, o * ones
-            if often is not None:
-                own = often[rows[tile.rows]][:, None].float()
-                left, cells_there = own * left, own * cells_there
-            total += left.sum(0)
-            count += cells_there.sum(0)
-        noise = (total / count.clamp(min=1e-6)).clamp(least, most)
+        for some in torch.arange(len(rows)).split(size):
+            logs = model._logs(features[some])
+            model._leave_out(logs, torch.arange(len(some)), rows[some])
+            torch.matmul(_shares(logs), moments, out=sums[some[0] : some[-1] + 1])
+        ones, means, squares = sums.chunk(3, dim=1)
+        left = often[:, None] * (x.square() * ones - 2.0 * x * means) + o * squares
+        noise = (left.sum(0) / (o * ones).sum(0).clamp(min=1e-6)).clamp(least, most)
         change = (noise / model.noise).log().abs().max()
         model.noise.copy_(noise)
         model.forget()

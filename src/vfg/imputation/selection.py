@@ -130,24 +130,24 @@ class _Sites:
         others, centred = spread * sides + residual, residual.clone()
         variances = torch.zeros_like(values)
         total = torch.zeros_like(precision)
+        every = torch.cat([precision.flatten(), precision.new_tensor([0.0, 1.0])])
+        padded, wide = nn.functional.pad(sides, (0, 1)), len(precision) + 1
         for place, group in enumerate(self.gaps.groups):
-            size, wide = len(precision), len(precision) + group.width
-            padding = torch.eye(group.width, dtype=torch.float64)
-            systems = torch.block_diag(precision, padding).take(group.entries)
+            systems = every.take(group.systems)
             known = [_take(x, group.places) for x in (selection.intercepts, selection.slopes)]
             known[0] = known[0] + known[1] * _take(model.mean, group.places)
-            moments = self._improve(place, systems, group.take(sides), known, steps)
+            moments = self._improve(place, systems, padded.take(group.cells), known, steps)
             mean, covariance, cavity, width = moments
             for entries, table in zip(
                 (mean, covariance.diagonal(dim1=1, dim2=2), cavity, width),
                 (centred, variances, others, spread),
                 strict=True,
             ):
-                whole = torch.zeros_like(values)
+                whole = torch.zeros_like(padded)
                 group.put(entries, whole)
                 seen = observed[group.rows]
-                table[group.rows] = torch.where(seen, table[group.rows], whole[group.rows])
-            rows = nn.functional.pad(precision, (0, 0, 0, group.width))[group.places]
+                table[group.rows] = torch.where(seen, table[group.rows], whole[group.rows, :-1])
+            rows = nn.functional.pad(precision, (0, 0, 0, 1))[group.places]
             # Without its own value an observed cell is predicted less precisely, and nearer to it.
             explained = (rows * (covariance @ rows)).sum(1)
             own = 1.0 / (precision.diagonal() - explained).clamp(min=1e-9)
@@ -155,8 +155,8 @@ class _Sites:
             seen = observed[group.rows]
             spread[group.rows] = torch.where(seen, own, spread[group.rows])
             others[group.rows] = torch.where(seen, apart, others[group.rows])
-            sums = torch.bincount(group.entries.flatten(), covariance.flatten(), wide**2)
-            total += sums.view(wide, wide)[:size, :size]
+            sums = torch.bincount(group.entries.flatten(), covariance.flatten(), wide * wide)
+            total += sums.view(wide, wide)[:-1, :-1]
         means = torch.where(observed, values, model.mean + centred)
         return _Found(means, variances, total, model.mean + others, spread)
 
@@ -316,7 +316,7 @@ def _hazard(level: Tensor) -> Tensor:
 
 def _take(vector: Tensor, places: Tensor) -> Tensor:
     """Entries of a vector of columns, 0 as padding."""
-    return nn.functional.pad(vector, (0, places.shape[1])).take(places)
+    return nn.functional.pad(vector, (0, 1)).take(places)
 
 
 def _times(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -95,8 +95,11 @@ def softmax(logs: Array) -> Array:
         >>> softmax(np.log([[1.0, 3.0]])).tolist()
         [[0.25, 0.75]]
     """
-    shares = np.exp(logs - logs.max(-1, keepdims=True))
-    return np.asarray(shares / shares.sum(-1, keepdims=True))
+    # Along the first axis: along a last one of four numbers, sums take ten times as long.
+    by_class = np.ascontiguousarray(np.moveaxis(np.asarray(logs), -1, 0))
+    shares = np.exp(by_class - by_class.max(0))
+    shares /= shares.sum(0)
+    return np.moveaxis(shares, 0, -1)
 
 
 def whiten(points: Array, frequencies: Array) -> Array:

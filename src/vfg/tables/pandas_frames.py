@@ -125,7 +125,8 @@ def _merge(series: Any, missing: Mask, values: Array) -> Any:
         series = series.astype("Float64" if is_nullable else "float64")
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = _with_categories(series, values)
-    new = _as_dtype(values, series[~missing])
+    # The observed cells, whose selection takes most of the time, say what objects are.
+    new = _as_dtype(values, series[~missing] if series.dtype == object else series)
     if isinstance(series.dtype, pd.SparseDtype):
         dense = series.to_numpy(copy=True)
         dense[missing] = np.asarray(new)

@@ -62,6 +62,13 @@ def triangle(size: Size) -> Size:
     return size * (size + 1) // 2
 
 
+@cache
+def corners(size: int) -> tuple[Places, Places]:
+    """The rows and columns of the entries of lower triangles, row by row."""
+    rows, columns = np.tril_indices(size)
+    return rows, columns
+
+
 def pack(matrices: Array) -> Array:
     """The lower triangles of matrices `(..., n, n)`, row by row, `(..., entries)`.
 
@@ -69,7 +76,7 @@ def pack(matrices: Array) -> Array:
         >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]))
         array([1., 2., 3.])
     """
-    result: Array = matrices[(..., *np.tril_indices(matrices.shape[-1]))]
+    result: Array = matrices[(..., *corners(matrices.shape[-1]))]
     return result
 
 
@@ -81,7 +88,7 @@ def unpack(triangles: Array, size: int) -> Array:
         array([[1., 2.],
                [2., 3.]])
     """
-    rows, columns = np.tril_indices(size)
+    rows, columns = corners(size)
     places = np.empty((size, size), dtype=np.intp)
     places[rows, columns] = places[columns, rows] = np.arange(triangle(size))
     return np.asarray(triangles[..., places])
@@ -121,13 +128,6 @@ def _steps(size: int) -> list[tuple[Places, list[slice]]]:
     ]
 
 
-@cache
-def _corners(size: int) -> tuple[Places, Places]:
-    """The rows and columns of the entries of bordered systems."""
-    rows, columns = np.tril_indices(size + 1)
-    return rows, columns
-
-
 def invert(systems: Array, size: int) -> Array:
     r"""Invert positive matrices A with borders (b', s), in place; see `eliminate`.
 
@@ -154,7 +154,7 @@ def invert(systems: Array, size: int) -> Array:
 
 def _subtract_at_once(systems: Array, column: Array, factors: Array, rows: list[slice]) -> None:
     """Subtract products of two entries each from all systems: few calls, for small stacks."""
-    first, second = _corners(len(rows) - 1)
+    first, second = corners(len(rows))
     part = np.take(column, second, axis=0)
     part *= np.take(factors, first, axis=0)
     systems -= part
@@ -262,7 +262,7 @@ def _group_rows(seen: Flags) -> Iterator[SystemGroup]:
             # Stable, so that columns keep their order and entries lie in lower triangles.
             order = np.argsort(seen[rows] ^ (not of_missing), axis=1, kind="stable")
             columns = order[:, :size].T.copy()
-            upper, lower = np.tril_indices(size)
+            upper, lower = corners(size)
             entries = columns[upper] * (columns[upper] + 1) // 2 + columns[lower]
             yield SystemGroup(of_missing, rows, columns, entries)
 
