@@ -921,8 +921,8 @@ def chances_of_gain(gains: Tensor, errors: Tensor, cells: Tensor) -> Tensor:
     A column can be predicted or it cannot. With Normal errors of the variance $\sigma^2$, the
     logarithm of the ratio of the likelihoods is the gain at held-out cells over $2 \sigma^2$. The
     share of the columns that can be predicted is estimated from all of them: where no column is
-    predicted clearly, small gains are chance. Tables of independent columns had 0 to 5 % larger
-    squared errors than their means without this factor, and 0 to 3 % with it.
+    predicted clearly, small gains are chance. Tables of 100 to 500 rows of independent columns have
+    1.01 times the squared error of means with this factor, at most 1.06.
 
     Args:
         gains: by how much predictions reduce the sum of squared errors.
