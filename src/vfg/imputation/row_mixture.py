@@ -198,7 +198,7 @@ class RowMixture(CachedModule):
         Each row may be a component, its `own`, which is left out for it with its copies; -1 for
         none.
         """
-        return self._means_of(self._look(values, observed, ids, own))
+        return self._means_of(self._compare(values, observed, ids, own))
 
     def samples(
         self,
@@ -215,7 +215,7 @@ class RowMixture(CachedModule):
 
         `corrected` is the share of the linear model's correction that is added.
         """
-        found = self._look(values, observed, ids, own, _levels(seed, ids, number))
+        found = self._compare(values, observed, ids, own, _levels(seed, ids, number))
         return self._samples_of(found, seed, ids, corrected)
 
     def means_and_samples(
@@ -229,10 +229,10 @@ class RowMixture(CachedModule):
         corrected: float = 1.0,
     ) -> tuple[RowMeans, Tensor]:
         """Both at once, for which rows are compared with the components once."""
-        found = self._look(values, observed, ids, None, _levels(seed, ids, number))
+        found = self._compare(values, observed, ids, None, _levels(seed, ids, number))
         return self._means_of(found), self._samples_of(found, seed, ids, corrected)
 
-    def _look(
+    def _compare(
         self,
         values: Tensor,
         observed: Tensor,
