@@ -57,7 +57,7 @@ def main() -> None:
         run = train([model], images.train, images.valid, budget)
         seconds += run.seconds
         row = {"steps": run.steps, "setbacks": run.setbacks, "parameters": count(model)}
-        row |= tested(model, images, given.draws)
+        row |= tested(model, images, given.draws, False)
         described["models"][name] = row
         described["budget"] = f"{steps:,} steps of {batch} rows, all models in {seconds:.0f} s"
         print(name + ": " + ", ".join(f"{k} {v:.6g}" for k, v in row.items()), flush=True)
