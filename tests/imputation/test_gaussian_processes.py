@@ -53,6 +53,23 @@ def test_predictions_are_those_of_the_closed_form():
     assert_allclose(model.predict(target, torch.from_numpy(new)), expected, atol=1e-4)
 
 
+def test_scales_do_not_depend_on_held_out_cells():
+    values, observed = curved(rows=200)
+    own = torch.zeros_like(observed)
+    own[:60, 0] = observed[:60, 0]
+    changed = torch.where(own, 2.0 - values, values)
+    rows = torch.arange(len(values))
+
+    def scales(truth, held_out):
+        matrix = truth, observed, values
+        plan = ProcessPlan(200, 200, 5)
+        found = fit_processes(rows, matrix, rows, [0], plan, seed=0, held_out=held_out)
+        return found.processes.rates
+
+    assert torch.equal(scales(values, own), scales(changed, own))
+    assert not torch.equal(scales(values, None), scales(changed, None))
+
+
 def test_a_row_that_is_left_out_is_predicted_as_by_a_fit_without_it():
     values, observed = curved()
     left_out = fitted(values, observed)

@@ -487,7 +487,10 @@ def _add_processes(
     rows, filled = _fill_rows(parts, values, observed, rows, seed, turn.first(FILLING_SHARE))
     often = None if weights is None else weights[rows]
     cells, targets = (values[rows], observed[rows], filled), ordered.nonzero()[:, 0].tolist()
-    left_out = fit_processes(rows, cells, copies, targets, plan, seed, often, turn)
+    own = torch.zeros_like(observed)
+    for one in held_out:
+        own[one.ids] |= one.counted > 0
+    left_out = fit_processes(rows, cells, copies, targets, plan, seed, often, turn, own[rows])
     if left_out is None:
         return held_out, None
     parts.processes = left_out.processes

@@ -206,6 +206,7 @@ def fit_processes(
     seed: int,
     weights: Tensor | None = None,
     turn: Turn | None = None,
+    held_out: Tensor | None = None,
 ) -> LeftOut | None:
     """Fit regressions of some columns, which have no weights yet; None without any.
 
@@ -222,6 +223,7 @@ def fit_processes(
         seed: of the rows that scales are fitted to.
         weights: how often the chosen rows count.
         turn: the time; None for no limit.
+        held_out: cells at which regressions will be weighed. Scales are not fitted to them.
     """
     turn = turn or Turn()
     own_turn = turn.first(FITTING_SHARE)
@@ -245,7 +247,11 @@ def fit_processes(
         there = known[:, target].nonzero()[:, 0]
         fitted = model.inputs[there].double(), truth[there, target]
         spread = missing[there], often[there].double().clamp(min=1e-6)
-        some = torch.randperm(len(there), generator=generator)[: plan.fitted]
+        some = torch.randperm(len(there), generator=generator)
+        if held_out is not None:
+            unseen = some[~held_out[there[some], target]]
+            some = unseen if len(unseen) >= FEWEST_STEPS else some
+        some = some[: plan.fitted]
         inputs, own, lacking, often_there = (part[some] for part in (*fitted, *spread))
         logs = _fit_scales(target, inputs, own, lacking, often_there, steps)
         model.rates[target], model.sizes[target] = _rates(logs, target), _sizes(logs)
