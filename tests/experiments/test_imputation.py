@@ -159,7 +159,8 @@ def test_the_file_keeps_its_content_with_innermost_objects_on_one_line():
 def test_the_log_keeps_cells_and_takes_new_ones_in_place_of_old(tmp_path):
     cells = [
         {"table": "glass", "mechanism": "mcar30", "setting": "unseen", "seed": 0, "method": "knn"}
-        | {"mse": 0.123456789, "coverage_by_width": [0.9, 1 / 3, 1.0], "draws": 20, "cores": 2},
+        | {"mse": 0.123456789, "coverage_by_width": [0.9, 1 / 3, 1.0], "draws": 20, "cores": 2}
+        | {"fit_seconds": 7.0},
         {"table": "glass", "mechanism": "mcar30", "setting": "unseen", "seed": 1, "method": "gain"}
         | {"error": "no", "cores": 16, "fit_seconds": None},
     ]
@@ -174,6 +175,11 @@ def test_the_log_keeps_cells_and_takes_new_ones_in_place_of_old(tmp_path):
     knn, gain = merged(folder, log)
     assert gain == {name: value for name, value in cells[1].items() if value is not None}
     assert knn["mse"] == 0.5
+    again = cells[0] | {"mse": 0.5, "fit_seconds": 1.0, "cores": 16}
+    (folder / "0.json").write_text(json.dumps(again))
+    kept, _ = merged(folder, log, keep_seconds=True)
+    assert (kept["mse"], kept["fit_seconds"], kept["cores"]) == (0.5, 7.0, 2)
+    assert merged(folder, log)[0]["fit_seconds"] == 1.0
     old = unpacked(log.read_text())[0]
     assert old["mse"] == 0.12346
     assert old["coverage_by_width"] == [0.9, 0.33333, 1.0]

@@ -137,6 +137,10 @@ def main() -> None:
         again={"action": "store_true", "help": "measure cells again that docs/results/cells has"},
         list={"action": "store_true", "help": "print the cells to be measured, and no more"},
         collect={"action": "store_true", "help": "merge all cells into docs/results"},
+        keep_seconds={
+            "action": "store_true",
+            "help": "with --collect, from a machine of another speed: merge errors, not seconds",
+        },
     )
     if options.quick:
         options.tables, options.seeds = ["breast_wdbc"], 1

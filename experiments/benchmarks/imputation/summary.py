@@ -38,7 +38,7 @@ OURS = "vfg"
 def collect(folder: Path, tuning: list[str], held_back: list[str], given: Arguments) -> Path:
     """Merge the cells of `folder` into one result file."""
     log = None if given.quick else LOG
-    cells = merged(folder, log)
+    cells = merged(folder, log, keep_seconds=given.keep_seconds)
     groups = grouped([cell for cell in cells if "error" not in cell])
     protocol = {group: groups[group] for group in sorted(groups) if is_of_protocol(group)}
     groups = {
@@ -339,11 +339,18 @@ def key_of(cell: dict[str, Any]) -> Key:
     return tuple(cell[name] for name in IDENTITY)
 
 
-def merged(folder: Path, log: Path | None) -> list[dict[str, Any]]:
-    """The cells of the log and those of `folder`, which replace what the log has of them."""
+def merged(folder: Path, log: Path | None, *, keep_seconds: bool = False) -> list[dict[str, Any]]:
+    """The cells of the log and those of `folder`, which replace what the log has of them.
+
+    With `keep_seconds` they replace its errors, and the log's seconds and memory stay.
+    """
     known = [] if log is None or not log.exists() else unpacked(log.read_text())
     new = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    found = {key_of(cell): cell for cell in [*known, *new]}
+    found = {key_of(cell): cell for cell in known}
+    for cell in new:
+        earlier = found.get(key_of(cell), {}) if keep_seconds else {}
+        kept = {name: earlier[name] for name in (*TIMED, *WAYS) if name in earlier}
+        found[key_of(cell)] = cell | kept
     return [found[key] for key in sorted(found)]
 
 
