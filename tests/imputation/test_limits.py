@@ -109,3 +109,19 @@ def test_draws_of_counts_have_the_mean_of_their_cells(make, proper):
     expected = imputer.transform(table)[missing, 1].mean()
     # The mean of 3,200 draws; cut without a move they had 1.3 times the mean.
     assert drawn.mean() == pytest.approx(expected, rel=0.12)
+
+
+def test_draws_and_interval_ends_at_zero_are_exact_zeros():
+    generator = np.random.default_rng(3)
+    other = generator.normal(size=300)
+    for scale in (0.7, 3.0, 11.0):
+        spent = np.where(other > 0.5, scale * np.exp(0.3 * generator.normal(size=300)), 0.0)
+        table = np.column_stack([other, spent])
+        table[generator.random(300) < 0.25, 1] = np.nan
+        imputer, missing = linear().fit(table), np.isnan(table[:, 1])
+        drawn = np.stack(imputer.sample(table, 20))[:, missing, 1]
+        ends = imputer.predict_interval(table)[0][missing, 1]
+        for found in (drawn, ends):
+            assert found.min() == 0.0
+            assert not np.signbit(found).any()
+            assert (found[found > 0.0] > 1e-9).all()
