@@ -191,7 +191,7 @@ def _pooled_remarks(settings: list[Found]) -> str:
 
 def _is_proper(one: Found) -> bool:
     """Whether intervals of least squares hold what they state, too; those of others are narrow."""
-    return one["method"] not in ("ridge", "linear-improper")
+    return one["method"] not in ("ridge", "miceforest", "linear-improper")
 
 
 SMALL = 100
