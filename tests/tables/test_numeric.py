@@ -25,6 +25,7 @@ def column(values, storage="float"):
     st.sampled_from([1.0, 1e-300, 1e-20]),
 )
 @example([0.0, 5e-324], 1.0)
+@example([-1.0, -2000000001.0], 1.0)
 def test_any_finite_column_is_standardised_and_comes_back(numbers, factor):
     cells = np.array(numbers) * factor
     scale = NumericEncoding.fit(Continuous(), column(cells))

@@ -35,8 +35,9 @@ FAR_EVIDENCE, EXACT_EVIDENCE = 100.0, 1e6
 """The same of evidence about lines, and of columns that have exact relations. A line that ten
 deviations end would be filled far from the truth beyond them, with a narrow interval."""
 SAME = 1e-9
-"""Deviations within which a number counts as a value of a few-valued column, or as the end of its
-range."""
+"""Deviations within which a number counts as a value of a few-valued column."""
+ROUNDING = 1e-13
+"""Rounding errors of numbers that are standardised and come back, in their mean and deviation."""
 DECIMALS = range(-6, 7)
 """Decimals that a column may be rounded to: steps from a million to a millionth."""
 MOST_DECIMALS = 300
@@ -265,10 +266,11 @@ class NumericEncoding(ColumnEncoding):
             return np.full(len(values), np.nan)
         standard = np.zeros(len(values)) if self.constant else values[:, 0]
         numbers = standard * self.deviation + self.centre
+        near = ROUNDING * abs(self.centre) + ROUNDING * self.deviation
         for end in (self.drawn_least, self.drawn_greatest):
             if end is not None:
                 # Standardised ends come back with rounding errors: 0 as 9e-16 or -0.0.
-                numbers = np.where(np.abs(numbers - end) <= SAME * self.deviation, end, numbers)
+                numbers = np.where(np.abs(numbers - end) <= near, end, numbers)
         return self._within_limits(numbers) + 0.0
 
     def _within_limits(self, numbers: Array) -> Array:
