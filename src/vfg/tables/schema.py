@@ -529,7 +529,8 @@ def _warn_of_numbers(label: Label, texts: Sequence[Any], kind: str) -> None:
         warnings.warn(
             f"the text column {label!r} looks like numbers, with cells such as {example!r}, but is "
             f"{kind}; convert it, as by pandas.to_numeric(..., errors='coerce') without signs such "
-            f"as '%', or give its kind, as by schema={{{label!r}: {kind!r}}}, to avoid this warning",
+            f"as '%', or give its kind, as by schema={{{label!r}: {kind!r}}}, to avoid this "
+            "warning",
             stacklevel=2,
         )
 

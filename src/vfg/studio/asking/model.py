@@ -162,7 +162,7 @@ class OpenModel:
         self.check_network()
         names: list[Name] = list(self.variables)
         settings: dict[Name, Any] = {name: value for name, value in given.items()}  # noqa: C416
-        with _noted() as notes:
+        with _collect_notes() as notes:
             answer = self.model.infer({}, names, do=settings)
             marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
         answered = Answered(self, given, marginals, {}, {}, True, tuple(notes))
@@ -190,7 +190,7 @@ class OpenModel:
     def _ask(self, given: Evidence) -> Answered:
         pieces = self._pieces(given)
         rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
-        with _noted() as notes:
+        with _collect_notes() as notes:
             answer = self.model.infer(rows, targets=self._targets, padded=False)
         marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
         variables = {
@@ -276,7 +276,7 @@ def open_model(model: Any) -> OpenModel:
 
 
 @contextmanager
-def _noted() -> Iterator[dict[str, None]]:
+def _collect_notes() -> Iterator[dict[str, None]]:
     """Collect warnings as sentences, each once, in place of showing them."""
     notes: dict[str, None] = {}
     with warnings.catch_warnings(record=True) as caught:
