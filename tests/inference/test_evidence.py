@@ -268,7 +268,12 @@ def ranged():
 def test_single_values_outside_the_fitted_range_are_warned_of(ranged):
     said = r"the evidence has 'a' = 12.5, but the table has values from 0 to 9; what follows is"
     for model in ranged:
-        for given in ({"a": 12.5}, [{"a": 3.0}, {"a": 12.5}], {"a": np.float32(12.5)}):
+        for given in (
+            {"a": 12.5},
+            [{"a": 3.0}, {"a": 12.5}],
+            {"a": np.float32(12.5)},
+            {"a": torch.tensor(12.5)},
+        ):
             with pytest.warns(UserWarning, match=said) as caught:
                 model.infer(given, ["b"])
             assert len(caught) == 1

@@ -117,7 +117,7 @@ def warn_of_extrapolation(model: Model, given: Any, *, stacklevel: int) -> None:
     """
     rows: Any = [given] if isinstance(given, Mapping) else given if is_records(given) else []
     singles = [
-        (str(name), value)
+        (str(name), value.item() if isinstance(value, Tensor) else value)
         for row in rows
         if len(rows) <= MOST_CHECKED
         for name, value in row.items()
