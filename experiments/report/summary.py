@@ -50,7 +50,7 @@ README_TASKS = {
     r"mixed tables, (\d+) held-back ones, squared error": "{} mixed tables: numbers, squared error",
     r"mixed tables, (\d+) held-back ones, error rate": "the same: categories, error rate",
     r"log p of (\d+) continuous tables, whole rows": (
-        "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
+        "{} tables, not kept back, log p of whole rows, `GaussianVFG`: ours − other"
     ),
     r"NLL of static MNIST": "static MNIST, NLL, `VFG`: ours − other",
     r"NLL of Caltech 101": "the same, Caltech 101 silhouettes",
