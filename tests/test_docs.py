@@ -251,9 +251,9 @@ def test_the_limits_agree_with_the_readme():
             f"missing because of their own value, the first factor is {own}"
         ),
         DOCS.parent / "README.md": (
-            f"takes {squared} times as long as that of the method that is best by squared error, "
-            f"{absolute} times as long as that of the best by absolute error, and {own} times "
-            "where cells are missing because of their own value"
+            f"takes {squared} times as long as that of the method that is best by squared error "
+            f"({own} times where cells are missing because of their own value), and {absolute} "
+            "times as long as that of the best by absolute error"
         ),
     }
     for page, told in words.items():
