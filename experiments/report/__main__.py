@@ -97,7 +97,11 @@ def pages() -> dict[str, str]:
     """The text of every page by its name."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
     shown = {"table": summary.table(found), "aside": summary.table(found, aside=True)}
-    told = {"remarks": summary.remarks(found), "versions": summary.versions(found)}
+    told = {
+        "remarks": summary.remarks(found),
+        "versions": summary.versions(found),
+        "notes": summary.notes(found),
+    }
     told["mixed"] = mixed.counted(found["mixed"]) if "mixed" in found else ""
     texts = {"results": fill("results", **shown, **told)}
     for name, (title, sections) in PAGES.items():

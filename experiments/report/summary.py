@@ -50,18 +50,11 @@ README_TASKS = {
     r"mixed tables, (\d+) held-back ones, squared error": "{} mixed tables: numbers, squared error",
     r"mixed tables, (\d+) held-back ones, error rate": "the same: categories, error rate",
     r"log p of (\d+) continuous tables, whole rows": (
-        "{} tables, log p of whole rows, `GaussianVFG`: ours − other"
+        "{} tables, not kept back, log p of whole rows, `GaussianVFG`: ours − other"
     ),
-    r"NLL of static MNIST": (
-        "static MNIST, NLL on {rows[mnist]:,} test images, `VFG`, short training, {steps}: "
-        "ours − other"
-    ),
-    r"NLL of Caltech 101": (
-        "Caltech 101 silhouettes, NLL on {rows[caltech]:,} test images, {steps}"
-    ),
-    r"NLL of Omniglot": (
-        "Omniglot, a split of our own, NLL on {rows[omniglot]:,} test images, {steps}"
-    ),
+    r"NLL of static MNIST": "static MNIST, NLL, `VFG`: ours − other",
+    r"NLL of Caltech 101": "the same, Caltech 101 silhouettes",
+    r"NLL of Omniglot": "the same, Omniglot, a split of our own",
     r"California's room counts, absolute error": "California's room counts, absolute error",
 }
 """What the README repeats, as a pattern, and how it is called there; no table is of tuning."""
@@ -70,48 +63,68 @@ README_TASKS = {
 def readme(found: dict[str, Found]) -> str:
     """The results of the README."""
     lines = [line for name, make in LINES.items() for line in make(found[name])]
-    sets = found["likelihood"]["data"]
-    weighted = {name: images.weighted_rows(part) for name, part in sets.items()}
     body = []
     for pattern, title in README_TASKS.items():
         told, line = next((m, line) for line in lines if (m := re.fullmatch(pattern, line[0])))
-        steps = f"{line[5].partition('x')[0]} times the other's steps"
-        body.append([title.format(*told.groups(), steps=steps, rows=weighted), line[3], line[4]])
+        body.append([title.format(*told.groups()), line[3], line[4]])
     plain = [
         line for line in lines if re.fullmatch(r"missing cells, \d+ held-back.*error", line[0])
     ]
-    times = [line[5].removesuffix("x") for line in plain]
     own = next(line for line in lines if re.fullmatch(OWN_VALUES, line[0]))
-    engines = found["engines"]
-    speeds = {
-        name: engines["engines"][name]["rows_per_processor_second"] for name in ("local", "ray")
-    }
-    shares = [_coverage(found["imputation"], own_values=own) for own in (False, True)]
+    pictures = [line for line in lines if line[0].startswith("NLL")]
+    steps = [float(line[5].partition("x")[0]) for line in pictures]
+    return fill(
+        "readme",
+        table=rows(("task", "ours / best other", "won / drawn / lost"), body),
+        others=plain[0][6].partition(",")[0],
+        mixed=next(line[6] for line in lines if line[0].startswith("mixed")).partition(",")[0],
+        seeds=_told_seeds(plain[0][6].partition(", ")[2]),
+        times=[line[5].removesuffix("x") for line in plain],
+        times_own=own[5].removesuffix("x"),
+        image_seeds=pictures[0][6].split()[1],
+        steps_least=min(steps),
+        steps_most=max(steps),
+        **_coverages(found["imputation"]),
+        **_filled_by_engines(found["engines"]),
+    )
+
+
+def notes(found: dict[str, Found]) -> str:
+    """Sentences below the tables: intervals, published likelihoods, tables larger than memory."""
+    told = []
+    if "imputation" in found:
+        told.append(fill("results.intervals", **_coverages(found["imputation"])))
+    if "likelihood" in found:
+        told.append(_published(found["likelihood"]["data"]))
+    if "engines" in found:
+        told.append(fill("results.engines", **_filled_by_engines(found["engines"])))
+    return "\n".join(told)
+
+
+def _published(sets: Found) -> str:
+    """Our likelihoods of images beside published ones."""
     nll = [
         part["models"][images.best_models(part["models"])[0]]["nll"]
         for part in (sets[name] for name in ANCHORED)
     ]
     return fill(
-        "readme",
-        nll=_listed([mean(values) for values in nll]),
-        spread=_listed([stdev(values) for values in nll]),
-        published=_listed([images.PUBLISHED[name][SYLVESTER][1] for name in ANCHORED]),
-        table=rows(("task", "ours / best other", "won / drawn / lost"), body),
-        others=plain[0][6].partition(",")[0],
-        mixed=next(line[6] for line in lines if line[0].startswith("mixed")).partition(",")[0],
-        seeds=_told_seeds(plain[0][6].partition(", ")[2]),
-        times=times,
-        megabytes=_megabytes(engines["engines"]),
-        times_own=own[5].removesuffix("x"),
-        image_seeds=next(line[6] for line in lines if line[0].startswith("NLL")).split()[1],
-        held=mean(shares[0]),
-        held_own=mean(shares[1]),
-        held_least=min(min(values) for values in shares),
-        held_most=max(max(values) for values in shares),
-        rows=engines["rows"],
-        columns=engines["columns"],
-        **speeds,
+        "results.published",
+        nll=_listed([f"{mean(values):.2f}" for values in nll]),
+        spread=_listed([f"{stdev(values):.2f}" for values in nll]),
+        published=_listed([f"{images.PUBLISHED[name][SYLVESTER][1]:.2f}" for name in ANCHORED]),
+        rows=_listed([f"{images.weighted_rows(sets[name]):,}" for name in SHOWN_IMAGES]),
     )
+
+
+def _filled_by_engines(engines: Found) -> Found:
+    """The size of the table that the engines filled, their speeds, and the memory they held."""
+    return {
+        "rows": engines["rows"],
+        "columns": engines["columns"],
+        "local": engines["engines"]["local"]["rows_per_processor_second"],
+        "ray": engines["engines"]["ray"]["rows_per_processor_second"],
+        "megabytes": _megabytes(engines["engines"]),
+    }
 
 
 def _told_seeds(text: str) -> str:
@@ -130,11 +143,24 @@ OWN_VALUES = r"cells missing by their own value, \d+ held-back tables, squared e
 SYLVESTER = "orthogonal Sylvester"
 ANCHORED = ("mnist", "caltech")
 """Images whose rows are those of published likelihoods."""
+SHOWN_IMAGES = (*ANCHORED, "omniglot")
+"""Images of the README, in its order."""
 
 
-def _listed(values: list[float]) -> str:
-    *first, last = (f"{value:.2f}" for value in values)
+def _listed(texts: list[str]) -> str:
+    *first, last = texts
     return f"{', '.join(first)} and {last}"
+
+
+def _coverages(found: Found) -> Found:
+    """How many of 100 cells 90 % intervals hold: means over groups of cells, and extremes."""
+    shares = [_coverage(found, own_values=own) for own in (False, True)]
+    return {
+        "held": mean(shares[0]),
+        "held_own": mean(shares[1]),
+        "least": min(map(min, shares)),
+        "most": max(map(max, shares)),
+    }
 
 
 def _coverage(found: Found, *, own_values: bool) -> list[float]:

@@ -355,6 +355,22 @@ def test_a_cell_that_makes_a_column_text_is_named(tmp_path, monkeypatch, cell, r
     assert mended.doubts == []
 
 
+@pytest.mark.parametrize("row", [3, 37])
+def test_codes_with_leading_zeros_are_not_said_to_be_wrong(tmp_path, monkeypatch, row):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 128)
+    rows = [f"{10000 + 7 * k};{k}" for k in range(40)]
+    rows[row - 1] = "00701;5"
+    (tmp_path / "t.csv").write_text("zip;x\n" + "\n".join(rows) + "\n")
+    source = open_table(tmp_path / "t.csv")
+    assert source.schema.field("zip").type == pa.string()
+    assert source.doubts == []
+    rows[8] = "9;5"  # of another width, so that the zeros may be an error
+    (tmp_path / "t.csv").write_text("zip;x\n" + "\n".join(rows) + "\n")
+    source = open_table(tmp_path / "t.csv")
+    assert source.schema.field("zip").type == pa.string()
+    assert "because of '00701' in row" in source.doubts[0]
+
+
 # Line ends and quotation marks.
 
 QUOTED = {

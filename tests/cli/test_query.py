@@ -300,6 +300,7 @@ def chain(here, commands):
     return "m.vfg"
 
 
+@pytest.mark.filterwarnings("default:the evidence has")
 @pytest.mark.parametrize("typed", ["a=1e9", "day=2031-03-04"])
 def test_evidence_outside_the_data_is_answered_with_a_warning(chain, typed, commands):
     found = commands.invoke("query", chain, "--given", typed, "--infer", "b", "--json")

@@ -16,7 +16,7 @@ from experiments import results
 from experiments.baselines import graphical, imputers
 from experiments.benchmarks import mechanisms
 from experiments.report import __main__ as report
-from experiments.report import missing, summary
+from experiments.report import images, missing, summary
 
 PROJECT = Path(__file__).parents[2]
 CIRCUMSTANCES = {"command", "seconds", "machine", "seeds"}
@@ -203,6 +203,28 @@ def test_the_results_of_the_readme_are_what_the_result_files_say():
     for line, task in zip(told, summary.README_TASKS, strict=True):
         ratio, outcome = line.strip("| ").split(" | ")[1:]
         assert re.search(rf"^\| {task} \|.* {re.escape(ratio)} \| {outcome} \|", page, re.MULTILINE)
+    shown = lines[lines.index("## Results") : lines.index("<!-- end -->")]
+    assert len([line for line in shown if line.startswith("- ")]) <= 5
+    assert len(shown) <= 40
+
+
+def test_the_readme_states_the_range_of_steps_of_image_models():
+    found = json.loads((PROJECT / "docs" / "results" / "likelihood.json").read_text())
+    shares = [float(line[5].partition("x")[0]) for line in summary.likelihood(found)]
+    told = f"with {min(shares)} to {max(shares)} times the steps of the other"
+    assert told in " ".join((PROJECT / "README.md").read_text().split())
+
+
+def test_the_notes_of_the_results_name_test_images_and_engines():
+    page = " ".join((PROJECT / "docs" / "results.md").read_text().split())
+    data = json.loads((PROJECT / "docs" / "results" / "likelihood.json").read_text())["data"]
+    rows = [images.weighted_rows(data[name]) for name in ("mnist", "caltech", "omniglot")]
+    assert "NLL is estimated on {:,}, {:,} and {:,} test images".format(*rows) in page
+    engines = json.loads((PROJECT / "docs" / "results" / "engines.json").read_text())["engines"]
+    for told in engines.values():
+        assert f"{told['rows_per_processor_second']:,}" in page
+    assert "The linear model, not the defaults, filled" in page
+    assert summary.notes({}) == ""
 
 
 @pytest.mark.slow

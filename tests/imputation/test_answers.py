@@ -154,6 +154,7 @@ def test_covariances_agree_with_deviations_and_draws(model):
     assert np.isnan(free[0, 1]).all()
 
 
+@pytest.mark.filterwarnings("ignore:the evidence has")
 def test_a_few_rows_are_answered_alike_without_padding(model):
     given = [{"age": 40}, {"city": "Bern", "height": 1.7}, {}]
     padded, quick = model.infer(given, seed=3), model.infer(given, seed=3, padded=False)
@@ -300,6 +301,7 @@ def test_bad_questions_get_one_clear_sentence(straight, ask, message):
         ask(straight)
 
 
+@pytest.mark.filterwarnings("ignore:the evidence has")
 def test_dates_and_durations_are_given_as_people_have_them(straight):
     when = datetime.datetime(2021, 5, 6)
     text, moment, numpy = (
@@ -413,6 +415,7 @@ def test_probabilities_agree_with_frequencies_and_draws(count, skewed):
         np.testing.assert_allclose(marginal.probabilities, expected)
 
 
+@pytest.mark.filterwarnings("ignore:the evidence has")
 def test_observed_categories_have_positive_probability():
     frame = categories_of_numbers(4, rows=300)
     model = linear().fit(frame).model_
@@ -432,6 +435,7 @@ def test_draws_of_categories_go_with_the_other_columns():
     assert 0.45 < plus.mean() < 0.55
 
 
+@pytest.mark.filterwarnings("ignore:the evidence has")
 def test_deviations_keep_to_the_limits_of_filled_cells(model):
     answer = model.infer([{"age": 90}, {}], targets=["height"])
     drawn = answer.samples(4000)["height"]
@@ -538,6 +542,7 @@ def test_new_rows_have_the_dtypes_of_the_fitted_frame():
     assert rows.schema == other.schema
 
 
+@pytest.mark.filterwarnings("ignore:the evidence has")
 def test_booleans_have_quantiles_with_false_below_true():
     generator = np.random.default_rng(0)
     x = generator.normal(size=150)

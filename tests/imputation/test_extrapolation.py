@@ -9,6 +9,7 @@ import vfg
 from vfg.imputation.extrapolation import fit_following, predict_from_others
 from vfg.sklearn import VFGImputer
 
+pytestmark = pytest.mark.filterwarnings("ignore:the evidence has")
 FAR = (120.0, 90.0, -60.0)
 
 

@@ -250,3 +250,61 @@ def test_filling_keeps_what_is_known_and_other_columns():
     np.testing.assert_array_equal(filled[list("pquvw")].to_numpy(), cells.numpy())
     assert filled["id"].tolist() == list("uvwxyz")
     np.testing.assert_array_equal(model.fill(table.numpy()), cells.numpy())
+
+
+@pytest.fixture(scope="module")
+def ranged():
+    """Models of all three kinds, fitted to numbers from 0 to 9."""
+    table = np.column_stack([np.linspace(0.0, 9.0, 40), np.linspace(0.0, 9.0, 40)[::-1]])
+    table[::2, 1] += 0.3
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=2)
+    deep, exact, tables = vfg.VFG(graph), vfg.GaussianVFG(graph), vfg.TableModel(bend=False)
+    vfg.fit(deep, table, epochs=2, progress=False)
+    exact.fit(table)
+    tables.fit(pd.DataFrame(table, columns=["a", "b"]))
+    return deep, exact, tables
+
+
+def test_single_values_outside_the_fitted_range_are_warned_of(ranged):
+    said = r"the evidence has 'a' = 12.5, but the table has values from 0 to 9; what follows is"
+    for model in ranged:
+        for given in (
+            {"a": 12.5},
+            [{"a": 3.0}, {"a": 12.5}],
+            {"a": np.float32(12.5)},
+            {"a": torch.tensor(12.5)},
+        ):
+            with pytest.warns(UserWarning, match=said) as caught:
+                model.infer(given, ["b"])
+            assert len(caught) == 1
+            assert caught[0].filename == __file__
+
+
+def test_tables_and_values_inside_the_fitted_range_are_not_warned_of(ranged):
+    for model in ranged:  # warnings are errors
+        model.infer({"a": 9.8}, ["b"])
+        model.infer({"a": [12.5, 3.0]}, ["b"])
+        model.infer([[12.5, NAN]], ["b"])
+        model.infer([{"a": 12.5}] * 40, ["b"])
+
+
+def test_models_without_a_table_know_no_range():
+    graph = vfg.Graph.star({"a": 1, "b": 1}, width=1)
+    for model in (vfg.VFG(graph), vfg.GaussianVFG(graph)):
+        model.infer({"a": 50.0}, ["b"])  # warnings are errors
+
+
+def test_dates_and_durations_outside_the_fitted_range_are_warned_of():
+    days = pd.date_range("2020-01-01", periods=40)
+    frame = pd.DataFrame(
+        {"day": days.strftime("%d.%m.%Y"), "wait": pd.to_timedelta(range(40), "h"), "x": range(40)}
+    )
+    model = vfg.TableModel(bend=False)
+    model.fit(frame)
+    for given in ("2021-03-04", pd.Timestamp("2021-03-04")):
+        with pytest.warns(UserWarning, match="'day' = 2021-03-04.* from 2020-01-01 to 2020-02-09"):
+            model.infer({"day": given}, ["x"])
+    with pytest.warns(UserWarning, match="'wait' = 4 days"):
+        model.infer({"wait": pd.Timedelta("4D")}, ["x"])
+    model.infer({"day": "2020-01-05", "wait": pd.Timedelta("4h")}, ["x"])
+    model.infer({"day": pd.NaT, "wait": None}, ["x"])

@@ -206,6 +206,14 @@ def test_values_far_from_the_data_are_warned_of(linear, mixed):
     mixed.infer({}, "effect", do={"group": "a"}, dag=MIXED)  # no warning
 
 
+def test_evidence_beside_an_intervention_is_warned_of_once(linear):
+    for free in (DAG, [("x", "y"), ("m", "y")]):  # m is drawn given z along the second
+        with pytest.warns(UserWarning, match="evidence has|do sets") as caught:
+            linear.infer({"z": 40.0}, "y", do={"x": 0.5}, dag=free).samples(2)
+        told = [one for one in caught if "the evidence has 'z' = 40" in str(one.message)]
+        assert [one.filename for one in told] == [__file__]
+
+
 def test_values_at_the_edge_of_the_data_are_warned_of(linear):
     """Two in a hundred rows lie beyond 2.3 deviations, however rare their causes are."""
     linear.infer({}, "y", do={"z": 1.5}, dag=DAG)  # no warning: 13 % are as far out

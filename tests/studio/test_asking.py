@@ -373,3 +373,11 @@ def test_interventions_need_causes_and_say_what_is_far_out(mixed_opened, network
     found = network_opened.ask({"C": 30.0}, intervene=True)
     assert "extrapolated" in found.notes[0]
     assert "extrapolated" in found.to_html()
+
+
+def test_evidence_far_out_has_a_note(network_opened):
+    found = network_opened.ask({"C": 30.0})
+    assert len(found.notes) == 1
+    assert "the evidence has 'C' = 30" in found.notes[0]
+    assert "extrapolated" in found.to_html()
+    assert not network_opened.ask({"C": 2.0}).notes

@@ -277,6 +277,23 @@ def test_a_warning_says_that_texts_look_like_numbers(form):
         Schema.infer(pd.DataFrame({"x": cells}))
 
 
+@pytest.mark.parametrize("kind", [object, "string"])
+def test_a_warning_says_that_digits_of_different_widths_look_like_numbers(kind):
+    cells = pd.Series([str(5 + 7 * (k % 20)) for k in range(60)], dtype=kind)
+    told = "'x' looks like numbers, with cells such as '5', but is categorical; .* schema={'x'"
+    with pytest.warns(UserWarning, match=told):
+        Schema.infer(pd.DataFrame({"x": cells}))
+    assert Schema.infer(pd.DataFrame({"x": cells}), {"x": "categorical"})["x"].name == "categorical"
+
+
+@pytest.mark.parametrize("codes", [["00701", "10115"], ["007", "12"], ["1", "10", "2"]])
+def test_codes_and_few_categories_of_digits_are_not_warned_of(codes):
+    """Codes have one width or leading zeros; few categories are coded as digits on purpose."""
+    more = [f"{k:0{len(codes[0])}d}" for k in range(20, 32)] if len(codes) == 2 else []
+    cells = (codes + more) * 5
+    assert Schema.infer(pd.DataFrame({"x": cells}))["x"].name == "categorical"
+
+
 @pytest.mark.parametrize("form", ["{}", "{:07d}", "user {}", "{}-b", "{}th street"])
 def test_names_with_digits_are_no_numbers(form):
     cells = [form.format(1000 + 3 * k) for k in range(40)]

@@ -500,6 +500,7 @@ class Inference:
             f"the column {name!r} is text, not numbers, because of {cell!r} in row {row}; correct "
             "the cell, or name it in --missing"
             for name, (cell, row) in odd.items()
+            if not is_code(cell, self._first[name])
         ]
         unclear = [name for name, possible in self._possible.items() if len(possible) > 1]
         return result + [f"the text column {name!r} {AMBIGUOUS}" for name in unclear]
@@ -524,6 +525,19 @@ def is_number(cells: Any, decimal: str) -> Any:
     number = rf"^[+-]?([0-9]+{mark}?[0-9]*|{mark}[0-9]+)([eE][+-]?[0-9]+)?$"
     named = pc.match_substring_regex(plain, IDENTIFIER)
     return pc.and_not(pc.match_substring_regex(plain, number), named)
+
+
+def is_code(cell: str, others: Any) -> bool:
+    """Whether digits with leading zeros are as wide as all other cells, as zip codes are.
+
+    Example:
+        >>> is_code("00701", pa.array([10115, 80331])), is_code("00701", pa.array(["7", "12"]))
+        (True, False)
+    """
+    if not re.fullmatch("0[0-9]+", cell):
+        return False
+    widths = pc.unique(pc.utf8_length(others.drop_null().cast(pa.string()))).to_pylist()
+    return bool(widths == [len(cell)])
 
 
 def _sentinel(cells: Any) -> int | None:

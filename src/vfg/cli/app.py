@@ -27,7 +27,7 @@ from vfg.cli.errors import Command, Commands, prepare_process
 app = typer.Typer(
     name="vfg",
     cls=Commands,
-    help="Variational flow graphical models: impute tables and query any variable.",
+    help="Fill the missing values of tables, and infer any columns given any others.",
     epilog=(
         "Start with: vfg impute table.csv -o filled.csv. "
         "Exit codes: 0 success, 1 failure, 2 usage error, 3 a defect in vfg, 130 interrupted, "

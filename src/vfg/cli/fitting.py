@@ -185,8 +185,8 @@ class FitOptions:
     kinds: list[str] | None = option(
         None,
         FILES,
-        "Kind of a column if it is inferred wrongly: continuous, integer, boolean, categorical, "
-        "ordinal or date. May be repeated.",
+        "Kind of a column if it is inferred wrongly: continuous, integer, few valued, "
+        "boolean, categorical, ordinal, date or identifier. May be repeated.",
         "--kind",
         metavar="COLUMN=KIND",
     )
@@ -253,7 +253,9 @@ class FitOptions:
         "0 stores none.",
         min=0,
     )
-    steps: int | None = option(None, FITTING, f"Number of training steps; {BY_SIZE}.", min=1)
+    steps: int | None = option(
+        None, FITTING, f"Number of training steps of each member; {BY_SIZE}.", min=1
+    )
     budget: float | None = option(
         None, FITTING, "Time limit of fitting; by default none.", metavar="SECONDS"
     )

@@ -170,7 +170,8 @@ Arrows = Annotated[
         callback=check_arrows,
         metavar="DIRECTION",
         help="Direction of the edges of the graph file: child-parent (to latent nodes) or "
-        "cause-effect (a Bayesian network over the columns).",
+        "cause-effect (a Bayesian network over the columns); by default child-parent, unless the "
+        "file says otherwise.",
     ),
 ]
 

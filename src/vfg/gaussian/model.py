@@ -24,7 +24,7 @@ from vfg.gaussian.to_deep import make_deep
 from vfg.graph import Graph
 from vfg.graph.graph import as_graph
 from vfg.inference.answers import as_row_ids, as_targets
-from vfg.inference.evidence import as_given
+from vfg.inference.evidence import as_given, warn_of_extrapolation
 from vfg.inference.propagation import evaluating
 from vfg.inputs import (
     ArrayLike,
@@ -386,6 +386,7 @@ class GaussianVFG(nn.Module):
             )
         evidence = as_given(self, given, observed)
         self.leaves.check(evidence.seen)
+        warn_of_extrapolation(self, given, stacklevel=4)  # above infer and torch's no_grad
         ids = as_row_ids(self, row_ids, evidence.rows)
         chosen = as_targets(self, targets)
         return GaussianAnswer(self, evidence, chosen, ids, seed, padded)

@@ -80,13 +80,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     Example:
         >>> suggestion("rot", ["a", "root"])
         "did you mean 'root'?"
+        >>> suggestion("x", map(str, range(12)))[-15:]
+        "'9' and 2 more."
     """
     names = list(known)
     close = get_close_matches(str(name), names, n=3)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    listed = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-    return f"choose one of {listed}."
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"choose one of {', '.join(map(repr, names[:10]))}{more}."
 
 
 def _check_nodes(nodes: Sequence[Node]) -> None:

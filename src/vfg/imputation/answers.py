@@ -30,6 +30,7 @@ from vfg.inference.variables import (
     days_of,
     even_levels,
     given_marginal,
+    is_missing_value,
 )
 from vfg.inputs import Name, coordinate_labels
 from vfg.tables.categorical import OrdinalEncoding, category_indices
@@ -84,7 +85,7 @@ class Evidence:
 
 def read_evidence(model: TableModel, given: Any, observed: Any = None) -> Evidence:
     """Evidence in any form that `TableModel.infer` takes; `observed` masks a table."""
-    given = _as_mapping(given)
+    given = as_mapping(given)
     by_name = isinstance(given, Mapping) or is_records(given)
     if not by_name:
         columns, rows = _columns_of_table(model, given, observed)
@@ -116,7 +117,7 @@ def _in_fitted_zone(model: TableModel, column: Column) -> Column:
     return replace(column, values=clock.from_zone(column.values, column.zone), zone=clock.zone)
 
 
-def _as_mapping(given: Any) -> Any:
+def as_mapping(given: Any) -> Any:
     """A labelled series of pandas or polars as a mapping; anything else as it is."""
     if isinstance(given, list | tuple) and not given:
         raise ValueError("the evidence has no rows; give a mapping, a list of mappings or a table")
@@ -238,8 +239,7 @@ def _check_cell(model: TableModel, label: Label, value: Any) -> Any:
     """A value as a cell of its column; None if it is missing."""
     variable = model.variables[str(label)]
     value = value.item() if isinstance(value, np.generic | Tensor) else value
-    # The missing value of pandas refuses to be compared.
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+    if is_missing_value(value):
         return None
     part = model.encoding.parts[label]
     if variable.kind == "choice":

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vfg.graph import Graph
 from vfg.graph.checks import suggestion
-from vfg.imputation.answers import Evidence, TableAnswer, read_evidence
+from vfg.imputation.answers import Evidence, TableAnswer, as_mapping, read_evidence
 from vfg.imputation.columns import as_frame, match_columns, rows_of_draw, variable_of, without_rows
 from vfg.imputation.conditionals import TableFamilies, kept_rows
 from vfg.imputation.constraints import Constraints
@@ -29,6 +29,7 @@ from vfg.imputation.parts import KINDS, Parts
 from vfg.imputation.relations import Relations, holding_relations
 from vfg.imputation.settings import ImputerSettings, check_count
 from vfg.inference.answers import Answer, as_row_ids
+from vfg.inference.evidence import warn_of_extrapolation
 from vfg.inference.interventions import FEW_ROWS, counterfactual, intervene, is_intervention
 from vfg.inference.variables import Variable
 from vfg.inputs import ArrayLike, Name, as_weights
@@ -304,6 +305,7 @@ class TableModel(EncodedEnsemble):
         if is_intervention(do, dag):
             return intervene(self, given, targets, do or {}, dag, observed=observed, seed=seed)
         evidence = read_evidence(self, given, observed)
+        warn_of_extrapolation(self, as_mapping(given), stacklevel=4)  # above torch's no_grad
         ids = as_row_ids(self, row_ids, evidence.rows).cpu()
         names: Any = list(self.encoding.schema) if targets is None else targets
         chosen = [names] if isinstance(names, str | int) else list(dict.fromkeys(names))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vfg.inference.variables import Model, format_number, is_missing_value
 from vfg.inputs import (
     ArrayLike,
     Name,
@@ -30,6 +33,12 @@ from vfg.inputs import (
     values_by_name,
 )
 from vfg.tables.frames import is_frame
+
+FAR = 0.1
+"""How far outside the range of the fitted table a value is warned of, in widths of the range: rows
+like the fitted ones lie a little outside of it here and there."""
+MOST_CHECKED = 32
+"""Rows by name up to which values are compared with this range; longer lists are tables."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,37 @@ def is_records(given: ArrayLike) -> bool:
     """
     listed = isinstance(given, Sequence) and not isinstance(given, str) and len(given) > 0
     return listed and all(isinstance(row, Mapping) for row in given)
+
+
+def warn_of_extrapolation(model: Model, given: Any, *, stacklevel: int) -> None:
+    """Warn of single values by name that lie far outside the range of the fitted table.
+
+    Tables, and names with a value for every row, are not checked.
+    """
+    rows: Any = [given] if isinstance(given, Mapping) else given if is_records(given) else []
+    singles = [
+        (str(name), value.item() if isinstance(value, Tensor) else value)
+        for row in rows
+        if len(rows) <= MOST_CHECKED
+        for name, value in row.items()
+        if np.ndim(value) == 0 and not is_missing_value(value)
+    ]
+    variables = model.variables if singles else {}
+    told: set[str] = set()
+    for name, value in singles:
+        variable = variables.get(name)
+        if variable is None or name in told:
+            continue
+        if variable.kind == "date" and isinstance(value, str):
+            value = variable.parse(value)  # the table may write dates in a layout of its own
+        known = variable.describe_range(value, margin=FAR)
+        if known:
+            told.add(name)
+            shown = format_number(float(value)) if isinstance(value, Real) else value
+            warnings.warn(
+                f"the evidence has {name!r} = {shown}, but {known}; what follows is extrapolated",
+                stacklevel=stacklevel,
+            )
 
 
 def _from_records(

@@ -15,7 +15,7 @@ import torch
 
 from vfg.graph.checks import find_cycle, suggestion
 from vfg.inference.answers import Answer, ByName, check_draws
-from vfg.inference.evidence import is_records
+from vfg.inference.evidence import is_records, warn_of_extrapolation
 from vfg.inference.variables import (
     Array,
     Marginal,
@@ -24,6 +24,7 @@ from vfg.inference.variables import (
     central_levels,
     days_of,
     given_marginal,
+    is_missing_value,
     moments_of,
 )
 from vfg.inputs import Name
@@ -162,6 +163,7 @@ def intervene(
                 "leave it out, or ask counterfactual what it would have been in this row"
             )
     chosen = _read_targets(variables, targets)
+    warn_of_extrapolation(model, given, stacklevel=5)  # above infer and torch's no_grad
     settings = {name: np.resize(values, rows.count) for name, values in settings.items()}
     world = _World(model, causes, variables, settings, rows, seed)
     world.check_directions(dag)
@@ -304,7 +306,7 @@ def _read_settings(
 def _parse(variable: Variable, cell: Any) -> Any:
     """A cell as evidence; None if it is missing."""
     cell = cell.item() if isinstance(cell, np.generic | torch.Tensor) else cell
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:
+    if is_missing_value(cell):
         return None
     return cell if variable.kind == "date" else variable.parse(cell)
 
@@ -466,7 +468,9 @@ class _World:
                 }
         few = self.rows.count <= FEW_ROWS
         chosen: list[Name] = list(names)
-        answer = self.model.infer(self._records(), chosen, seed=self.seed, padded=not few)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the evidence has")  # said before, once
+            answer = self.model.infer(self._records(), chosen, seed=self.seed, padded=not few)
         return {str(name): _column(own) for name, own in answer.samples(count).items()}
 
     def _records(self) -> list[dict[str, Any]]:

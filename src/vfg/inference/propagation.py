@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -172,12 +172,7 @@ def propagate(
     """
     leaves, priors = model._leaf_states(cells, seen), model._prior_means(labels)
     wide = {b: part_missing(leaves[b].observed) for b in gaussian_sections(model)}
-    gaps = {} if completed is None else {b: completed.certainty[b] for b in wide}
-    passing = model.passing
-    # Messages without a precision count as whole.
-    counted = {passing.schedule.groups[g].child for g in range(len(passing.schedule.groups))
-               if passing.group(g).precision is not None}  # fmt: skip
-    gaps = {b: x for b, x in gaps.items() if b in counted and bool(wide[b].any())}
+    gaps = {} if completed is None else _certainties(model, completed, wide)
 
     def run(fills: Tensor | None) -> Passes:
         filled = None if fills is None else _by_block(model, fills)
@@ -204,22 +199,15 @@ def propagate(
         return plain
     start = _by_block(model, _defaults(model, missing))
     if gaps:
-        others = {
-            b: state._replace(observed=state.observed & ~wide[b].any(-1, keepdim=True))
-            if b in wide
-            else state
-            for b, state in leaves.items()
-        }
+        others = _without_partial_sections(leaves, wide)
         expected = model.passing.run(others, priors, evidence).backward
         start |= {b: expected[b] for b in gaps}
     left = missing
     if completed is not None:
         known = {b: ~part.isnan() for b, part in completed.deviations.items()}
         start |= {b: torch.where(k, completed.fills[b], start[b]) for b, k in known.items()}
-        fixed = [
-            known.get(b, torch.zeros_like(state.observed)) for b, state in enumerate(passes.forward)
-        ]
-        left = missing & ~_flat(model, fixed)
+        nothing = [torch.zeros_like(state.observed) for state in passes.forward]
+        left = missing & ~_flat(model, [known.get(b, none) for b, none in enumerate(nothing)])
     flat = torch.cat([start[b].movedim(0, 1).flatten(1) for b in _fillable(model)], dim=1)
     flat = flat.clamp(*_ranges(model, flat))
     if gaps:
@@ -233,6 +221,38 @@ def propagate(
         return torch.where(converged.view(1, -1, *[1] * (old.ndim - 2)), old, new)
 
     return Belief.join([plain, whole], choose)
+
+
+def _certainties(
+    model: VFG, completed: Completed, missing: Mapping[int, Tensor]
+) -> dict[int, Tensor]:
+    """How far completed sections count, by block with missing cells whose messages have precisions.
+
+    Messages without a precision count as whole.
+    """
+    passing = model.passing
+    weighted = {
+        group.child
+        for place, group in enumerate(passing.schedule.groups)
+        if passing.group(place).precision is not None
+    }
+    return {
+        block: completed.certainty[block]
+        for block, cells in missing.items()
+        if block in weighted and bool(cells.any())
+    }
+
+
+def _without_partial_sections(
+    leaves: Mapping[int, State], missing: Mapping[int, Tensor]
+) -> dict[int, State]:
+    """The states of leaves, where sections that lack some cells count as not observed at all."""
+    return {
+        block: state._replace(observed=state.observed & ~missing[block].any(-1, keepdim=True))
+        if block in missing
+        else state
+        for block, state in leaves.items()
+    }
 
 
 def part_missing(observed: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from vfg.inference.answers import Answer, MessageAnswer, as_row_ids, as_targets
 from vfg.inference.calibration import knows_roots, noise_scale, without_evidence
 from vfg.inference.completion import believe
 from vfg.inference.draws import quantile
-from vfg.inference.evidence import Given, as_given
+from vfg.inference.evidence import Given, as_given, warn_of_extrapolation
 from vfg.inference.interventions import intervene, is_intervention
 from vfg.inference.propagation import (
     ROUNDS,
@@ -125,6 +125,7 @@ def infer(
     if is_intervention(do, dag):
         return intervene(model, given, targets, do or {}, dag, observed=observed, seed=seed)
     evidence = as_given(model, given, observed)
+    warn_of_extrapolation(model, given, stacklevel=4)  # above infer and torch's no_grad
     ids = as_row_ids(model, row_ids, evidence.rows)
     chosen = as_targets(model, targets)
     kinds = as_labels(model, labels, evidence.rows)

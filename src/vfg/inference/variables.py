@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -50,6 +51,7 @@ class Variable:
         place: its position among the columns of the leaf.
         layout: how the table wrote dates that are not in ISO form, as their order and mark: `dmy.`
             for 31.12.2020.
+        guessed: whether the range is not that of a table, because the model was not fitted.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Variable:
     idle: bool = False
     place: int = 0
     layout: str = ""
+    guessed: bool = False
 
     @property
     def step(self) -> float:
@@ -122,20 +125,29 @@ class Variable:
         """Where a value lies on the axis of this variable; NaN for choices."""
         if self.kind == "choice":
             return math.nan
+        if isinstance(value, timedelta | np.timedelta64):
+            return float(days_of(np.array([value], "m8[us]"))[0])
         return days_of(np.array([value], "M8[us]"))[0] if self.kind == "date" else float(value)
 
-    def describe_range(self, value: Value) -> str:
+    def describe_range(self, value: Value, *, margin: float = 0.0) -> str:
         """The range of the table if a value lies outside of it, else nothing.
+
+        Args:
+            value: the value.
+            margin: how far outside it may lie, in widths of the range.
 
         Example:
             >>> Variable("age", "integer", "age", 18.0, 90.0).describe_range(200)
             'the table has values from 18 to 90'
+            >>> Variable("age", "integer", "age", 18.0, 90.0).describe_range(91, margin=0.1)
+            ''
         """
-        if self.kind == "choice" or self.idle:
+        if self.kind == "choice" or self.idle or self.guessed:
             return ""
         if getattr(value, "tzinfo", None) is not None:
             value = value.replace(tzinfo=None)  # hours do not matter here
-        if self.low <= self.number_of(value) <= self.high:
+        slack = margin * (self.high - self.low)
+        if self.low - slack <= self.number_of(value) <= self.high + slack:
             return ""
         low, high = map(self.show_number, (self.low, self.high))
         return f"the table has values from {low} to {high}"
@@ -259,6 +271,19 @@ def _ungroup(text: str) -> str:
     if grouped is None or len(set(grouped[2][::4])) > 1:
         return plain
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + (grouped[3] or "")
+
+
+def is_missing_value(value: Any) -> bool:
+    """Whether a single value is None, NaN, NaT or the missing value of pandas.
+
+    Example:
+        >>> is_missing_value(None), is_missing_value(math.nan), is_missing_value("")
+        (True, True, False)
+    """
+    # The missing value of pandas refuses to be compared.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return bool(value != value)
 
 
 def days_of(moments: Array) -> Array:
@@ -403,10 +428,10 @@ def _graph_variable(model: Tabular, name: str, leaf: str, column: int) -> Variab
         return Variable(name, "choice", leaf, categories=tuple(range(count)))
     scaling = model.scaling
     low, high = float(scaling.low[column]), float(scaling.high[column])
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        centre, width = float(scaling.location[column]), 3.0 * float(scaling.scale[column])
-        low, high = centre - width, centre + width
-    return Variable(name, "number", leaf, low, high)
+    if math.isfinite(low) and math.isfinite(high) and low < high:
+        return Variable(name, "number", leaf, low, high)
+    centre, width = float(scaling.location[column]), 3.0 * float(scaling.scale[column])
+    return Variable(name, "number", leaf, centre - width, centre + width, guessed=True)
 
 
 def latent_variable(name: str, node: str) -> Variable:

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import TimeoutError as LateError
@@ -417,6 +418,8 @@ def run(server: Server) -> None:
     """Serve until interrupted or terminated, then answer what waits."""
     host, port = server.server_address[:2]
     print(f"vfg serve: http://{host!s}:{port}   (stop with Ctrl+C)", flush=True)
+    # Nobody who asks reads the standard error of the server.
+    warnings.filterwarnings("ignore", "the evidence has")
     try:
         server.serve_forever()
     except KeyboardInterrupt:

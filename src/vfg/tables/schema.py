@@ -344,7 +344,8 @@ class Schema(Mapping[Label, ColumnSpec]):
       12, so that days and months cannot be distinguished, they are strings;
     - Python objects are what all cells of the column are, and empty if no cell is observed. Among
       numbers, strings such as `n/a` and `-` count as missing, with a warning. Numbers that are
-      strings stay strings; a warning says so where they have signs, decimals or marks.
+      strings stay strings. If there are more than nine different ones, a warning says so, unless
+      they are codes: digits of one width, or with leading zeros.
 
     Args:
         columns: labels and kinds.
@@ -517,20 +518,34 @@ def _infer(column: Column, discrete: bool) -> ColumnSpec:
 
 
 def _warn_of_numbers(label: Label, texts: Sequence[Any], kind: str) -> None:
-    """Warn of texts that look like numbers, unless all are plain digits, as names may be."""
-    if not any(looks_like_number(text) for text in texts[:20]):
+    """Warn of texts that look like numbers, unless they are codes."""
+    if not any(looks_like_number(text) for text in texts[:20]) or are_codes(texts):
         return
     numbers = [text for text in texts if looks_like_number(text)]
     others = [text for text in texts if not is_missing_mark(text)]
-    odd = [text for text in texts if not str(text).isdigit()]
-    if odd and len(numbers) >= NEARLY_ALL * len(others):
+    if len(numbers) >= NEARLY_ALL * len(others):
+        odd = [text for text in texts if not str(text).isdigit()] or numbers
         example = next((text for text in odd if not is_plain_number(text)), odd[0])
         warnings.warn(
             f"the text column {label!r} looks like numbers, with cells such as {example!r}, but is "
             f"{kind}; convert it, as by pandas.to_numeric(..., errors='coerce') without signs such "
-            "as '%', or give its kind in the schema to avoid this warning",
+            f"as '%', or give its kind, as by schema={{{label!r}: {kind!r}}}, to avoid this "
+            "warning",
             stacklevel=2,
         )
+
+
+def are_codes(texts: Sequence[Any]) -> bool:
+    """Whether all texts are digits of the same width, or digits of which some begin with zeros.
+
+    Example:
+        >>> are_codes(["10115", "80331"]), are_codes(["007", "12"]), are_codes(["7", "12", "105"])
+        (True, True, False)
+    """
+    digits = [text for text in texts if isinstance(text, str) and text.isdigit()]
+    same_width = len({len(text) for text in digits}) == 1
+    padded = any(text[0] == "0" and len(text) > 1 for text in digits)
+    return len(digits) == len(texts) and (same_width or padded)
 
 
 def are_identifiers(different: int, cells: int) -> bool:

@@ -29,7 +29,7 @@ def export(
     ] = "",
     debug: Debug = False,
 ) -> None:
-    """Export filling and intervals to ONNX, or to a program of torch.
+    """Export a model that fills tables, with intervals, to ONNX or torch.export.
 
     vfg export -m model.vfg -o model.onnx
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vfg.cli.errors import Command, print_line, suggest, usage_errors
+from vfg.cli.errors import Command, suggest, usage_errors
 from vfg.cli.model_files import choose_model, complete_names, complete_pairs
 from vfg.cli.options import Level, ModelFile, ModelOption, RunOptions, Seed, with_groups
 from vfg.cli.output import bar, format_value, histogram, print_json, print_text
@@ -113,25 +113,6 @@ def parse_evidence(model: Model, given: Mapping[str, str]) -> dict[str, Any]:
         for variable, part in zip(variables, texts, strict=True):
             evidence[variable.name] = variable.parse(part)
     return evidence
-
-
-def warn_of_range(model: Model, evidence: Mapping[str, Any]) -> None:
-    """Warn of evidence outside of what the table had."""
-    for name, value in evidence.items():
-        variable = model.variables.get(name)
-        known = "" if variable is None else variable.describe_range(value)
-        if known:
-            print_line(
-                f"warning: --given has {name!r} = {_plain(value)}, but {known}; what follows is "
-                "extrapolated"
-            )
-
-
-def _plain(value: Any) -> Any:
-    """A number as the ranges beside it are written."""
-    from vfg.inference.variables import format_number
-
-    return format_number(value) if isinstance(value, float) else value
 
 
 def check_effects(model: Model, evidence: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -273,7 +254,6 @@ def query(
         setting = options.get("do", {})
         targets = choose_targets(loaded, infer or [], {**evidence, **setting})
         check_effects(loaded, evidence, options)
-    warn_of_range(loaded, evidence)
     answer = loaded.infer(evidence, targets, seed=seed, padded=False, **options)
     marginals = answer.marginals(level=level, draws=draws).values()
     if run.as_json:

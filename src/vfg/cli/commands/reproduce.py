@@ -42,7 +42,10 @@ def reproduce(
         ),
     ] = None,
 ) -> None:
-    """Run an experiment of the paper and write its results."""
+    """Run an experiment of the paper and write its results; without a name, list them.
+
+    vfg reproduce synthetic --quick
+    """
     from vfg.data import reproducing
 
     known = list(reproducing.names())

@@ -36,7 +36,10 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Describe a model: kind, columns, sizes, graph and training history."""
+    """Describe a model: kind, columns, sizes, graph and training history.
+
+    vfg show model.vfg
+    """
     from vfg.graph import Graph
     from vfg.graph.files import READERS, read_graph, states_arrows, write_graph
 

@@ -464,10 +464,9 @@ def evidence_list(answered: Answered, target: str | None = None) -> Markup:
     strongest = max((moved for _, moved, _ in ranked), default=0.0) or 1.0
     items = [_evidence_item(answered, *row, row[1] / strongest, target) for row in ranked]
     listed = element("ul", *items, class_="evidence", aria_label="Evidence, the strongest first")
+    listed = concat(listed, *(element("p", note, class_="note warning") for note in answered.notes))
     if answered.intervened:
-        return concat(
-            listed, *(element("p", note, class_="note warning") for note in answered.notes)
-        )
+        return listed
     likely = answered.model.log_prob(answered.evidence)
     words = "" if likely is None else f"log p of the evidence: {format_number(likely, 2)}"
     return concat(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -161,12 +162,10 @@ class OpenModel:
         self.check_network()
         names: list[Name] = list(self.variables)
         settings: dict[Name, Any] = {name: value for name, value in given.items()}  # noqa: C416
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with _collect_notes() as notes:
             answer = self.model.infer({}, names, do=settings)
             marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
-        notes = tuple(dict.fromkeys(str(one.message) for one in caught))
-        answered = Answered(self, given, marginals, {}, {}, True, notes)
+        answered = Answered(self, given, marginals, {}, {}, True, tuple(notes))
         influence = {}
         for name in given:
             others = {key: value for key, value in given.items() if key != name}
@@ -191,14 +190,16 @@ class OpenModel:
     def _ask(self, given: Evidence) -> Answered:
         pieces = self._pieces(given)
         rows = [given, *({k: v for k, v in given.items() if k not in p} for p in pieces.values())]
-        answer = self.model.infer(rows, targets=self._targets, padded=False)
+        with _collect_notes() as notes:
+            answer = self.model.infer(rows, targets=self._targets, padded=False)
         marginals = answer.marginals(row=0, level=LEVEL, draws=self._draws)
         variables = {
             name: given_marginal(variable, given[name]) if name in given else marginals[name]
             for name, variable in self.variables.items()
         }
         influence = dict(zip(pieces, self._influences(answer, given), strict=True))
-        return Answered(self, given, variables, self._latent(marginals), influence)
+        latent = self._latent(marginals)
+        return Answered(self, given, variables, latent, influence, notes=tuple(notes))
 
     @property
     def _draws(self) -> int:
@@ -272,6 +273,16 @@ def open_model(model: Any) -> OpenModel:
     if isinstance(model, TableModel) and model.weights.device.type != "cpu":
         model = deepcopy(model).cpu()  # single rows are answered fastest on a CPU
     return OpenModel(model.eval(), file)
+
+
+@contextmanager
+def _collect_notes() -> Iterator[dict[str, None]]:
+    """Collect warnings as sentences, each once, in place of showing them."""
+    notes: dict[str, None] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield notes
+    notes.update(dict.fromkeys(str(one.message) for one in caught))
 
 
 @dataclass(frozen=True)
