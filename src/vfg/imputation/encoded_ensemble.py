@@ -22,6 +22,7 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.limits import lift_passed
+from vfg.imputation.medians import average_candidates, likely_medians
 from vfg.imputation.parameter_draws import CategoryDraw
 from vfg.imputation.relations import EXACT
 from vfg.inputs import Name
@@ -436,27 +437,54 @@ class EncodedEnsemble(Ensemble):
         estimates = self.point_estimates(values, observed, prediction)
         return torch.where(self.unordered, estimates, ends)
 
+    @torch.no_grad()
     def medians(
-        self, values: Tensor, observed: Tensor, estimates: Tensor, *, seed: int, ids: Tensor
+        self,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        *,
+        seed: int,
+        ids: Tensor,
     ) -> Tensor:
-        r"""Medians of every entry, `(rows, columns)`; those of categories are the estimates.
-
-        The median is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the ensemble and
-        the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
-        of Normal draws, and that of m is 1.57 / n.
-        """
+        """Medians of every entry, `(rows, columns)`; categories are the most probable ones."""
+        estimates = self.fills(values, observed, ids, prediction)
         if self.linear is None or not self.is_stacked:
             # Means of Normal variables are their medians.
             return self.at_values(estimates, observed)
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
-            drawn = self.draws(*part, MEDIAN_DRAWS, seed, ids[rows], categories=False)
-            shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - mean_in_order(drawn)
-            moved = self._within_reach(estimates[rows] + shift, estimates[rows])
+            if self.median_weights is None:
+                moved = estimates[rows] + self._median_steps(*part, seed, ids[rows])
+            else:
+                moved = self._likely_medians(*part, ids[rows], prediction.means[rows])
+            moved = self._within_reach(moved, estimates[rows])
             moved = self.with_relations(moved, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
         return self.at_values(medians, observed)
+
+    def _likely_medians(
+        self, values: Tensor, observed: Tensor, ids: Tensor, means: Tensor
+    ) -> Tensor:
+        """Likely values of the columns, as `medians` chooses them, of the first row mixture."""
+        device, weights = self.weights.device, self.median_weights
+        assert weights is not None
+        wanted = (~observed & ~self.unordered).to(device)
+        rows = values.to(device), observed.to(device), ids.to(device)
+        mixture, means = self.row_mixture_models[0], means.to(device)
+        candidates = likely_medians(mixture, rows, wanted, means, weights[0])
+        return average_candidates(candidates, weights).cpu()
+
+    def _median_steps(self, values: Tensor, observed: Tensor, seed: int, ids: Tensor) -> Tensor:
+        r"""Steps from means to medians, by draws, where medians were not fitted.
+
+        The median is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the ensemble and
+        the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
+        of Normal draws, and that of m is 1.57 / n.
+        """
+        drawn = self.draws(values, observed, MEDIAN_DRAWS, seed, ids, categories=False)
+        return torch.from_numpy(np.median(drawn.numpy(), axis=0)) - mean_in_order(drawn)
 
     def _within_reach(self, medians: Tensor, means: Tensor) -> Tensor:
         """Medians within the range of means, or as far beyond it as these are."""
