@@ -11,7 +11,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.imputation.categories import SET_LEVELS
 from vfg.imputation.ensemble import OPTIONAL, Ensemble
 from vfg.imputation.gaussian_processes import GaussianProcesses
-from vfg.imputation.medians import CANDIDATES
+from vfg.imputation.medians import CENTRES, SHAPES
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.parts import KINDS, Parts, Stacking
@@ -103,7 +103,7 @@ def _empty_buffers(description: Mapping[str, Any], columns: int) -> dict[str, An
         "slopes": (columns,),
         "selection": (columns + 3, columns),
         "sets": (description.get("sets", 0), len(SET_LEVELS)),
-        "medians": (1 + CANDIDATES, columns),
+        "medians": (1 + CENTRES * SHAPES, columns),
     }
     return {
         entry: torch.zeros(shape, dtype=torch.float64)

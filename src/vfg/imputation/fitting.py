@@ -412,8 +412,8 @@ def _fit_second_stage(
         not_seen, table = (unseen, left_out), (values, observed)
         parts.combination = calibrate_draws(parts, not_seen, ordered, table, seed, turn)
         if not turn.is_past:
-            rows = parts.held_out, held_out
-            parts.medians = fit_medians(*rows, ~unordered, few_valued, len(values))
+            few = few_valued, len(values), seed
+            parts.medians = fit_medians(parts, held_out, unordered, *few)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)

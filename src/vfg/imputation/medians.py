@@ -1,19 +1,20 @@
 r"""Medians of cells: likely values of their columns, given what the ensemble predicts.
 
 Means are the best fills in squared error. Where the cells of a column are skewed, repeat or pile up
-at an end, the median of a cell is elsewhere. Let $m$ be the mean that is predicted for a cell,
-$\tau$ the size of such errors, $v_k$ the known cells of the column, and $r_k$ the shares of their
-rows in a mixture with a component at every row (`row_mixture`). A candidate is the median of the
-values $v_k$ in proportion to
+at an end, or where errors are skewed, the median of a cell is elsewhere. Let $m$ be the mean that
+is predicted for a cell, $d$ the distance of the median of its draws from their mean, and $\tau$ the
+size of errors. Let $v_k$ be the known cells of the column, and $r_k$ the shares of their rows in a
+mixture with a component at every row (`row_mixture`). Candidates are both centres $c = m$ and
+$c = m + d$, and for each of them the medians of the values $v_k$ in proportion to
 
-$$r_k^a \exp\left(-\frac{(v_k - m)^2}{2 (t \tau)^2}\right).$$
+$$r_k^a \exp\left(-\frac{(v_k - c)^2}{2 (t \tau)^2}\right)$$
 
-That is Bayes' rule for a prediction with Normal errors, where the prior is the distribution of the
-column for $a = 0$, and nearer to that of similar rows for larger $a$. Candidates have different $a$
-and $t$, and the mean is one, too. A cell is filled with their average. They are weighed by their
-posterior probabilities by column, given their errors at held-out cells, which have a Laplace
-distribution of the size of those of the mean. So columns without a shape to be used, whose
-candidates are no better than the mean, keep means.
+with some $a$ and $t$. That is Bayes' rule for a prediction with Normal errors, where the prior is
+the distribution of the column for $a = 0$, and nearer to that of similar rows for larger $a$. The
+average of its candidates is the median of a cell. They are weighed by their posterior
+probabilities, column by column, given their errors at held-out cells, which have a Laplace
+distribution of the size of those of the mean. So a column whose other candidates are no better than
+the mean keeps it.
 """
 
 from __future__ import annotations
@@ -24,71 +25,80 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from vfg.imputation.parts import HeldOutCells, clip
+from vfg.imputation.calibration import Cells, width_factors
+from vfg.imputation.held_out import held_out_draws
+from vfg.imputation.parts import HeldOutCells, Parts, clip
 from vfg.imputation.row_mixture import RowMixture
 from vfg.imputation.trees import HeldOutRows
 from vfg.tables.cells import Array
 from vfg.tables.numeric import nearest_values
 
 POWERS, WIDTHS = (0.0, 0.5), (0.35, 0.7)
-"""The a and t of candidates. Errors relative to those of medians of 240 draws: 0.966 (standard
-error 0.013) on the seven tables for tuning, 18 masks, and 0.991 (0.011) on seven made ones. With
-0.2, 0.5 and 1 in addition as t 0.968 and 0.988; with t = 0.5 alone 0.970 and 0.992; with a = 1
-in addition 0.969 and 0.993; with 0 alone as a, and draws, 0.979 and 0.984."""
-CANDIDATES = 1 + len(POWERS) * len(WIDTHS)
-"""The mean, and the medians of likely values."""
+"""The a and t of candidates."""
+SHAPES = 1 + len(POWERS) * len(WIDTHS)
+"""Candidates with one centre: itself, and the medians of likely values."""
+CENTRES = 2
+"""The mean, and the mean moved as draws are skewed."""
+DRAWN_ODDS = 1.0
+"""Logarithm of the prior odds of the second centre."""
 PRIOR = 40.0
-"""Weight of the usual errors of all columns in those of one, in cells. With 10 and 100 errors of
-the tables for tuning were the same within 0.3 %."""
+"""Weight of the usual errors of all columns in those of one, in cells."""
 SIZE_PRIOR = 5.0
 """Weight of the usual size of errors in that of a column, in cells."""
 LEAST_SIZE = 1e-6
 """The least size of errors, in deviations of a column."""
 LEAST_SHARE = 1e-30
 """Shares of components below this count as this, so that their logarithms are finite."""
+MOST_VALUES = 1500
+"""Known cells of a column that are compared at most, which bounds the time."""
+CELLS, CELLS_OF_COLUMN = 2000, 100
+"""Held-out cells that are used at most, about, in all and by column, whichever is more."""
+DRAWS = 24
+"""Draws of a held-out cell."""
 
 
 def likely_medians(
     mixture: RowMixture,
     rows: tuple[Tensor, Tensor, Tensor],
     wanted: Tensor,
-    means: Tensor,
+    centres: Tensor,
     sizes: Tensor,
     own: Tensor | None = None,
 ) -> Tensor:
-    """Candidates for the medians of wanted entries, means elsewhere, `(candidates, rows, columns)`.
+    """Candidates for the medians of wanted entries, `(centres * shapes, rows, columns)`.
 
     Args:
         mixture: whose components are rows of the table.
         rows: values, which of them are observed, and ids.
-        wanted: which entries are needed, `(rows, columns)`.
-        means: that are predicted.
-        sizes: of their errors by column.
+        wanted: which entries are needed, `(rows, columns)`; others are their centres.
+        centres: `(centres, rows, columns)`.
+        sizes: of the errors of means by column.
         own: components that rows are, left out for them with their copies; -1 for none.
     """
-    candidates = means.repeat(CANDIDATES, 1, 1)
-    shares = mixture.shares_of_rows(*rows, own)
-    near, often = shares.clamp(min=LEAST_SHARE).log(), mixture.log_often
+    candidates = centres.repeat_interleave(SHAPES, 0)
+    logs = mixture.shares_of_rows(*rows, own).clamp(min=LEAST_SHARE).log()
     left_out = None if own is None else mixture.left_out(own)
     for column in wanted.any(0).nonzero()[:, 0].tolist():
-        components, values = mixture.known_values(column)
-        asked = wanted[:, column].nonzero()[:, 0]
+        components, values = mixture.known_values(column, MOST_VALUES)
         if not len(components):
             continue
+        asked = wanted[:, column].nonzero()[:, 0]
         cells = asked[:, None], components
-        # Beyond all values the step of the outermost one is kept, so that lines go on.
-        centres = means[asked, column].clamp(float(values[0]), float(values[-1]))
-        apart = (values - centres[:, None]) / max(float(sizes[column]), LEAST_SIZE)
-        squares = (-0.5 * apart.square()).float()
+        near, often = logs[cells], torch.zeros_like(values)
+        if mixture.log_often is not None:
+            often = mixture.log_often[components]
+        priors = [power * near + (1.0 - power) * often for power in POWERS]
         if left_out is not None:
-            squares = squares.masked_fill(left_out[cells], -torch.inf)
-        for place, (power, width) in enumerate(product(POWERS, WIDTHS), start=1):
-            logs = squares / width**2
-            if power:
-                logs = logs + power * near[cells]
-            if often is not None:
-                logs = logs + (1.0 - power) * often[components]
-            candidates[place, asked, column] += weighted_medians(values, logs) - centres
+            priors = [prior.masked_fill(left_out[cells], -torch.inf) for prior in priors]
+        size = max(float(sizes[column]), LEAST_SIZE)
+        for which, centre in enumerate(centres[:, asked, column]):
+            # Beyond all values the step of the outermost one is kept, so that lines go on.
+            start = centre.clamp(float(values[0]), float(values[-1]))
+            squares = ((values - start[:, None]) / size).float().square()
+            shapes = product(priors, WIDTHS)
+            for place, (prior, width) in enumerate(shapes, start=which * SHAPES + 1):
+                medians = weighted_medians(values, prior - 0.5 / width**2 * squares)
+                candidates[place, asked, column] += medians - start
     return candidates
 
 
@@ -107,43 +117,72 @@ def weighted_medians(values: Tensor, logs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fit_medians(
-    cells: Sequence[HeldOutCells],
+    parts: Parts,
     held_out: Sequence[HeldOutRows],
-    ordered: Tensor,
+    unordered: Tensor,
     few_valued: Mapping[int, Array],
     table_rows: int,
+    seed: int,
 ) -> Tensor | None:
     """Sizes of errors and weights of candidates by column, `(1 + candidates, columns)`.
 
     None without row mixtures or held-out cells.
 
     Args:
-        cells: that are held out, with the row mixtures that did not see them.
-        held_out: the same rows, as the whole ensemble predicts them.
-        ordered: columns that have medians.
+        parts: with their held-out cells and calibrated draws.
+        held_out: rows of these cells, as the whole ensemble predicts them.
+        unordered: columns that have no medians.
         few_valued: the values of few-valued columns, whose medians are such values.
         table_rows: the number of rows of the fitted table.
+        seed: of draws.
     """
-    if not held_out or any(one.row_mixture is None for one in cells):
+    if not parts.neighbours or parts.combination is None:
         return None
     sizes = _sizes_of_errors(held_out)
-    losses = torch.zeros(CANDIDATES, len(sizes), dtype=torch.float64)
-    number = torch.zeros_like(sizes)
-    for one, expected in zip(cells, held_out, strict=True):
+    losses = sizes.new_zeros(CENTRES * SHAPES, len(sizes))
+    number, step = torch.zeros_like(sizes), _step_of_rows(parts.held_out)
+    for whole, expected in zip(parts.held_out, held_out, strict=True):
+        rows = torch.arange(0, len(whole.ids), step)
+        one, means = whole.select(rows), expected.means[rows]
+        steps = _skewness_of_draws(parts, one, table_rows, seed)
         assert one.row_mixture is not None
         own = one.row_mixture.components_of(one.ids, table_rows)
-        rows, wanted = (one.values, one.shown, torch.arange(len(own))), one.counted > 0
-        candidates = likely_medians(
-            one.row_mixture, rows, wanted & ordered, expected.means, sizes, own
-        )
+        table = one.values, one.shown, torch.arange(len(rows))
+        wanted, centres = (one.counted > 0) & ~unordered, torch.stack([means, means + steps])
+        candidates = likely_medians(one.row_mixture, table, wanted, centres, sizes, own)
         for column, values in few_valued.items():
             nearest = nearest_values(candidates[..., column].numpy(), values)
             candidates[..., column] = torch.from_numpy(nearest)
-        losses += ((candidates - one.values).abs() * one.counted).sum(1)
-        number += one.counted.sum(0)
-    if not bool((number * ordered).sum() > 0):
+        losses += ((candidates - one.values).abs() * one.counted * wanted).sum(1)
+        number += (one.counted * wanted).sum(0)
+    if not bool(number.sum() > 0):
         return None
     return torch.cat([sizes[None], weigh_candidates(losses, number)])
+
+
+def _step_of_rows(held_out: Sequence[HeldOutCells]) -> int:
+    """Every how many rows are used, so that there are not too many cells."""
+    cells = sum(int((one.counted > 0).sum()) for one in held_out)
+    columns = held_out[0].values.shape[1] if held_out else 1
+    return -(-cells // max(CELLS, CELLS_OF_COLUMN * columns)) or 1
+
+
+def _skewness_of_draws(parts: Parts, one: HeldOutCells, table_rows: int, seed: int) -> Tensor:
+    """From the means of draws at held-out cells to their medians, 0 elsewhere."""
+    assert parts.combination is not None
+    stacking, cells = parts.combination, one.counted > 0
+    kinds, columns = stacking.shares.nonzero()[:, 0].tolist(), cells.nonzero()[:, 1]
+    weights = stacking.means.weights
+    drawn, centres = held_out_draws(parts, one, kinds, weights, table_rows, seed, DRAWS)
+    nothing = torch.zeros_like(centres[0])
+    apart = Cells(drawn, centres, nothing, columns, nothing).apart(stacking.shares)
+    step = apart.quantile(0.5, dim=0) - apart.mean(0)
+    if stacking.draws.widths is not None:
+        factors = width_factors(apart.square().mean(0).sqrt(), stacking.draws.widths[:, columns])
+        step = step * factors.nan_to_num(1.0)
+    steps = torch.zeros_like(one.values, dtype=torch.float64)
+    steps[cells] = step
+    return steps
 
 
 def _sizes_of_errors(held_out: Sequence[HeldOutRows]) -> Tensor:
@@ -162,18 +201,22 @@ def weigh_candidates(losses: Tensor, number: Tensor) -> Tensor:
         number: of cells by column.
 
     Example:
-        >>> losses = torch.tensor([[40.0, 40.0], [20.0, 45.0]], dtype=torch.float64)
-        >>> weigh_candidates(losses, torch.tensor([50.0, 50.0])).round(decimals=2)
-        tensor([[0.0000, 1.0000],
+        >>> losses = torch.full((10, 2), 40.0, dtype=torch.float64)
+        >>> losses[3] = torch.tensor([20.0, 45.0])
+        >>> weigh_candidates(losses, torch.tensor([50.0, 50.0]))[:4].round(decimals=2)
+        tensor([[0.0000, 0.0500],
+                [0.0000, 0.0500],
+                [0.0000, 0.0500],
                 [1.0000, 0.0000]], dtype=torch.float64)
     """
     usual = losses[0].sum() / number.sum().clamp(min=1.0)
     sizes = (losses[0] + SIZE_PRIOR * usual) / (number + SIZE_PRIOR)
     scaled = losses / sizes.clamp(min=LEAST_SIZE)
     common = scaled.sum(1) / number.sum().clamp(min=1.0)
-    return (-(scaled + PRIOR * common[:, None])).softmax(0)
+    odds = torch.arange(CENTRES).repeat_interleave(SHAPES) * DRAWN_ODDS
+    return ((odds - PRIOR * common)[:, None] - scaled).softmax(0)
 
 
 def average_candidates(candidates: Tensor, medians: Tensor) -> Tensor:
     """The weighted average of candidates; `medians` are those of `fit_medians`."""
-    return torch.einsum("krc,kc->rc", candidates, medians[1:].to(candidates))
+    return torch.einsum("krc,kc->rc", candidates, medians[1:])

@@ -333,9 +333,13 @@ class RowMixture(CachedModule):
         self._leave_out(logs, torch.arange(len(own)), own)
         return logs < 0.0
 
-    def known_values(self, column: int) -> tuple[Tensor, Tensor]:
-        """The components in which a column is known by its values, and these, in their order."""
+    def known_values(self, column: int, most: int) -> tuple[Tensor, Tensor]:
+        """Components in which a column is known, and its values there, in the order of these.
+
+        Those of more than `most` are evenly spread.
+        """
         known = self._known[:, column].nonzero()[:, 0]
+        known = known[:: -(-len(known) // most) or 1]
         values, order = self._targets[known, len(self.noise) + column].sort(stable=True)
         return known[order], values
 
