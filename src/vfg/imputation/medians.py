@@ -25,7 +25,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from vfg.imputation.calibration import Cells, width_factors
+from vfg.imputation.calibration import width_factors
 from vfg.imputation.held_out import held_out_draws
 from vfg.imputation.parts import HeldOutCells, Parts, clip
 from vfg.imputation.row_mixture import RowMixture
@@ -97,8 +97,8 @@ def likely_medians(
             squares = ((values - start[:, None]) / size).float().square()
             shapes = product(priors, WIDTHS)
             for place, (prior, width) in enumerate(shapes, start=which * SHAPES + 1):
-                medians = weighted_medians(values, prior - 0.5 / width**2 * squares)
-                candidates[place, asked, column] += medians - start
+                weights = torch.add(prior, squares, alpha=-0.5 / width**2)
+                candidates[place, asked, column] += weighted_medians(values, weights) - start
     return candidates
 
 
@@ -110,7 +110,7 @@ def weighted_medians(values: Tensor, logs: Tensor) -> Tensor:
         >>> weighted_medians(values, weights.log()), weighted_medians(values, -weights.log())
         (tensor([-1.], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
-    below = (logs - logs.amax(1, keepdim=True)).exp().cumsum(1)
+    below = (logs - logs.amax(1, keepdim=True)).exp_().cumsum(1)
     place = torch.searchsorted(below, 0.5 * below[:, -1:])[:, 0]
     return values[place.clamp(max=len(values) - 1)].double()
 
@@ -171,18 +171,28 @@ def _skewness_of_draws(parts: Parts, one: HeldOutCells, table_rows: int, seed: i
     """From the means of draws at held-out cells to their medians, 0 elsewhere."""
     assert parts.combination is not None
     stacking, cells = parts.combination, one.counted > 0
-    kinds, columns = stacking.shares.nonzero()[:, 0].tolist(), cells.nonzero()[:, 1]
-    weights = stacking.means.weights
+    shares, columns = stacking.shares, cells.nonzero()[:, 1]
+    kinds, weights = shares.nonzero()[:, 0].tolist(), stacking.means.weights
     drawn, centres = held_out_draws(parts, one, kinds, weights, table_rows, seed, DRAWS)
-    nothing = torch.zeros_like(centres[0])
-    apart = Cells(drawn, centres, nothing, columns, nothing).apart(stacking.shares)
-    step = apart.quantile(0.5, dim=0) - apart.mean(0)
+    # All draws of every kind count, so that few are enough.
+    apart = (drawn - clip(shares @ centres))[kinds].flatten(0, 1)
+    often = (shares[kinds] / shares.sum() / DRAWS).repeat_interleave(DRAWS)
+    step = _weighted_median(apart, often) - often @ apart
     if stacking.draws.widths is not None:
-        factors = width_factors(apart.square().mean(0).sqrt(), stacking.draws.widths[:, columns])
+        deviations = (often @ apart.square()).sqrt()
+        factors = width_factors(deviations, stacking.draws.widths[:, columns])
         step = step * factors.nan_to_num(1.0)
     steps = torch.zeros_like(one.values, dtype=torch.float64)
     steps[cells] = step
     return steps
+
+
+def _weighted_median(draws: Tensor, weights: Tensor) -> Tensor:
+    """Medians `(cells,)` of draws `(draws, cells)` with some weights."""
+    ordered, order = draws.T.sort(dim=1)
+    below = weights[order].cumsum(1)
+    place = torch.searchsorted(below, 0.5 * below[:, -1:]).clamp(max=len(draws) - 1)
+    return ordered.gather(1, place)[:, 0]
 
 
 def _sizes_of_errors(held_out: Sequence[HeldOutRows]) -> Tensor:
