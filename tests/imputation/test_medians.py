@@ -9,7 +9,6 @@ from imputation.mixed_tables import light, numbers
 
 from vfg.imputation.medians import (
     CENTRES,
-    DRAWN_ODDS,
     POWERS,
     PRIOR,
     SHAPES,
@@ -107,15 +106,28 @@ def test_beyond_all_values_medians_follow_the_centres():
 
 
 def test_candidates_have_their_posterior_probabilities():
+    """Shares that do not change any more are those of Bayes' rule."""
     generator = np.random.default_rng(0)
-    number = np.array([30.0, 200.0, 5.0])
-    losses = generator.uniform(0.8, 1.2, size=(CENTRES * SHAPES, 3)) * number
+    number = np.array([30.0, 200.0, 5.0, 0.0])
+    losses = generator.uniform(0.8, 1.2, size=(CENTRES * SHAPES, 4)) * number
+    found = weigh_candidates(torch.from_numpy(losses), torch.from_numpy(number)).numpy()
+    shares = (found[:, :3].sum(1) + PRIOR / len(losses)) / (3.0 + PRIOR)
+    np.testing.assert_allclose(found[:, 3], shares, rtol=0.05)  # a column without cells
     sizes = (losses[0] + SIZE_PRIOR * losses[0].sum() / number.sum()) / (number + SIZE_PRIOR)
-    usual = (losses / sizes).sum(1) / number.sum()
-    odds = np.exp(DRAWN_ODDS * (np.arange(CENTRES * SHAPES) >= SHAPES))
-    likelihoods = odds[:, None] * np.exp(-losses / sizes - PRIOR * usual[:, None])
-    found = weigh_candidates(torch.from_numpy(losses), torch.from_numpy(number))
+    likelihoods = np.exp(-losses / sizes) * found[:, 3:]
     np.testing.assert_allclose(found, likelihoods / likelihoods.sum(0))
+
+
+def test_what_is_best_for_most_columns_is_likelier_for_others():
+    losses = torch.full((CENTRES * SHAPES, 8), 100.0, dtype=torch.float64)
+    losses[1:, :7] = 103.0  # small losses, but in seven columns
+    losses[4, 7] = 98.0
+    number = torch.full((8,), 100.0, dtype=torch.float64)
+    together, alone = weigh_candidates(losses, number), weigh_candidates(losses[:, 7:], number[7:])
+    assert float(together[0, :7].min()) > 0.95
+    assert float(together[4, 7]) < 0.5 * float(alone[4, 0])
+    losses[4, 7] = 80.0
+    assert float(weigh_candidates(losses, number)[4, 7]) > 0.99
 
 
 def piled_up(rows, seed):
