@@ -54,7 +54,7 @@ MOST_VALUES = 1500
 """Known cells of a column that are compared at most, which bounds the time."""
 CELLS, CELLS_OF_COLUMN = 2000, 100
 """Held-out cells that are used at most, about, in all and by column, whichever is more."""
-DRAWS = 16
+DRAWS = 24
 """Draws of a held-out cell of every kind of part, all of which count."""
 SELDOM = 0.1
 """The share of the draws below which a kind of part is left out there, which saves time."""
