@@ -34,16 +34,21 @@ from vfg.tables.cells import Array
 from vfg.tables.numeric import nearest_values
 
 POWERS, WIDTHS = (0.0, 0.5), (0.35, 0.7)
-"""The a and t of candidates."""
+"""The a and t of candidates. Absolute errors were 0.960 (standard error 0.018) of those of medians
+of draws on six tables for tuning, 16 masks, and 0.983 (0.011) on seven made ones. With 0.2 and 0.5
+as further t they were 0.961 and 0.985, with 0 as the only a 0.980 and 0.983."""
 SHAPES = 1 + len(POWERS) * len(WIDTHS)
 """Candidates with one centre: itself, and the medians of likely values."""
 CENTRES = 2
-"""The mean, and the mean moved as draws are skewed."""
+"""The mean, and the mean moved as draws are skewed. Without the second, absolute errors of seven
+tables for tuning were larger by 0.1 %, and those of the made ones by 0.7 %. Next to medians of
+draws they were 1.5 to 3.3 % larger where noise is skewed, and are -0.1 to 2.6 % with it."""
 STEPS = 20
 """Steps of the shares of columns that candidates are best for, which then change little."""
 PRIOR = 1.0
-"""Weight of equal shares of the candidates in these, in columns. With 0.5 and 10 the errors of
-tables for tuning, and of made ones, were the same within 0.1 %."""
+"""Weight of equal shares of the candidates in these, in columns. With 0.5 and 10 absolute errors of
+tables for tuning and of made ones were the same within 0.2 %. With equal shares, and the errors of
+40 cells like all others in those of a column, they were 0.1 and 0.2 % larger."""
 SIZE_PRIOR = 5.0
 """Weight of the usual size of errors in that of a column, in cells."""
 LEAST_SIZE = 1e-6
@@ -55,7 +60,8 @@ MOST_VALUES = 1500
 CELLS, CELLS_OF_COLUMN = 2000, 100
 """Held-out cells that are used at most, about, in all and by column, whichever is more."""
 DRAWS = 24
-"""Draws of a held-out cell of every kind of part, all of which count."""
+"""Draws of a held-out cell of every kind of part, all of which count. With 12, 16 and 48 absolute
+errors of a few tables differed in both directions. Held-out medians take 2 to 3 % of a fit."""
 SELDOM = 0.1
 """The share of the draws below which a kind of part is left out there, which saves time."""
 
