@@ -22,6 +22,8 @@ FILLINGS = {
     "ends": Filling(level=0.9),
     "draws": Filling(draws=2, seed=3),
 }
+MEDIANS = {"medians": Filling(estimate="median", seed=4)}
+"""Asked of models that have weights of medians."""
 
 
 def answers(model, given):
@@ -83,7 +85,8 @@ def answers_about(answer):
 
 def answers_of_table(model, given):
     batch = as_batch(given["batch"])
-    found = {name: filled_batch(model, batch, 10, filling) for name, filling in FILLINGS.items()}
+    fillings = FILLINGS if model.median_weights is None else FILLINGS | MEDIANS
+    found = {name: filled_batch(model, batch, 10, filling) for name, filling in fillings.items()}
     # In which order a dictionary lists its categories is no part of the answer.
     return {
         name: {

@@ -593,6 +593,16 @@ def table_processes():
     return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
 
 
+def table_medians():
+    """A column that piles up at 0: medians at values of the column."""
+    generator = np.random.default_rng(54)
+    cells = generator.normal(size=(127, 3))
+    cells[:, 0] = np.maximum(0.0, cells[:, 1] + 0.5 * cells[:, 0])
+    cells[generator.random(cells.shape) < 0.15] = np.nan
+    frame = pd.DataFrame(cells, columns=NAMES[:3])
+    return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
+
+
 def table_selection():
     """A Normal model fitted together with the reason why cells are missing."""
     frame, other = missing_by_value(200, 46), missing_by_value(7, 47)
@@ -645,6 +655,7 @@ MODELS = {
     "table_selection": table_selection,
     "table_lines": table_lines,
     "table_interactions": table_interactions,
+    "table_medians": table_medians,
 }
 
 

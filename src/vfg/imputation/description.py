@@ -11,6 +11,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.imputation.categories import SET_LEVELS
 from vfg.imputation.ensemble import OPTIONAL, Ensemble
 from vfg.imputation.gaussian_processes import GaussianProcesses
+from vfg.imputation.medians import CENTRES, SHAPES
 from vfg.imputation.missingness import Mechanism
 from vfg.imputation.mixtures import Mixture
 from vfg.imputation.parts import KINDS, Parts, Stacking
@@ -37,6 +38,7 @@ ENTRIES = {
     "slopes": "slopes",
     "selection": "selection",
     "sets": "set_thresholds",
+    "medians": "median_weights",
 }
 """Entries of descriptions by the buffers that they announce, which files may lack."""
 COUNTED = ("relations", "pooling", "sets")
@@ -79,6 +81,7 @@ def empty_parts(description: Mapping[str, Any], columns: int) -> Parts:
         slope_errors=buffers.get("slope_errors"),
         mechanism=Mechanism(buffers.get("slopes"), selection=buffers.get("selection")),
         set_thresholds=buffers.get("sets"),
+        medians=buffers.get("medians"),
     )
 
 
@@ -100,6 +103,7 @@ def _empty_buffers(description: Mapping[str, Any], columns: int) -> dict[str, An
         "slopes": (columns,),
         "selection": (columns + 3, columns),
         "sets": (description.get("sets", 0), len(SET_LEVELS)),
+        "medians": (1 + CENTRES * SHAPES, columns),
     }
     return {
         entry: torch.zeros(shape, dtype=torch.float64)

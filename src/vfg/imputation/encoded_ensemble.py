@@ -22,6 +22,7 @@ from vfg.imputation.categories import (
 )
 from vfg.imputation.ensemble import DRAWS, Ensemble, Prediction, quantiles_of_draws
 from vfg.imputation.limits import lift_passed
+from vfg.imputation.medians import average_candidates, likely_medians
 from vfg.imputation.parameter_draws import CategoryDraw
 from vfg.imputation.relations import EXACT
 from vfg.inputs import Name
@@ -436,27 +437,60 @@ class EncodedEnsemble(Ensemble):
         estimates = self.point_estimates(values, observed, prediction)
         return torch.where(self.unordered, estimates, ends)
 
+    @torch.no_grad()
     def medians(
-        self, values: Tensor, observed: Tensor, estimates: Tensor, *, seed: int, ids: Tensor
+        self,
+        values: Tensor,
+        observed: Tensor,
+        prediction: Prediction,
+        *,
+        seed: int,
+        ids: Tensor,
     ) -> Tensor:
-        r"""Medians of every entry, `(rows, columns)`; those of categories are the estimates.
+        """Medians of every entry, `(rows, columns)`; categories are the most probable ones.
 
-        The median is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the ensemble and
-        the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is 0.57 / n of that
-        of Normal draws, and that of m is 1.57 / n.
+        Models of earlier versions, and those without row mixtures, have medians by draws alone.
         """
+        estimates = self.fills(values, observed, ids, prediction)
         if self.linear is None or not self.is_stacked:
             # Means of Normal variables are their medians.
             return self.at_values(estimates, observed)
         medians = estimates.clone()
         for rows in torch.arange(len(values)).split(ROWS_OF_DRAWS):
             part = values[rows], observed[rows]
-            drawn = self.draws(*part, MEDIAN_DRAWS, seed, ids[rows], categories=False)
-            shift = torch.from_numpy(np.median(drawn.numpy(), axis=0)) - mean_in_order(drawn)
-            moved = self._within_reach(estimates[rows] + shift, estimates[rows])
+            steps = self._skewness_of_draws(*part, seed, ids[rows])
+            moved = estimates[rows] + steps
+            if self.median_weights is not None:
+                means = prediction.means[rows]
+                moved = self._likely_medians(*part, ids[rows], torch.stack([means, means + steps]))
+            moved = self._within_reach(moved, estimates[rows])
             moved = self.with_relations(moved, *part)
             medians[rows] = torch.where(self.unordered | part[1], estimates[rows], moved)
         return self.at_values(medians, observed)
+
+    def _skewness_of_draws(
+        self, values: Tensor, observed: Tensor, seed: int, ids: Tensor
+    ) -> Tensor:
+        r"""From means of draws to their medians, `(rows, columns)`.
+
+        The median of a cell is estimated by $\hat\mu + m - \bar x$ for the mean $\hat\mu$ of the
+        ensemble and the median m and mean $\bar x$ of n draws. The variance of $m - \bar x$ is
+        0.57 / n of that of Normal draws, and that of m is 1.57 / n.
+        """
+        drawn = self.draws(values, observed, MEDIAN_DRAWS, seed, ids, categories=False)
+        return torch.from_numpy(np.median(drawn.numpy(), axis=0)) - mean_in_order(drawn)
+
+    def _likely_medians(
+        self, values: Tensor, observed: Tensor, ids: Tensor, centres: Tensor
+    ) -> Tensor:
+        """Medians near `centres` by the values of similar rows; see `medians`."""
+        device, weights = self.weights.device, self.median_weights
+        assert weights is not None
+        rows = values.to(device), observed.to(device), ids.to(device)
+        wanted = ~rows[1] & ~self.unordered.to(device)
+        mixture = self.row_mixture_models[0]
+        candidates = likely_medians(mixture, rows, wanted, centres.to(device), weights[0])
+        return average_candidates(candidates, weights).cpu()
 
     def _within_reach(self, medians: Tensor, means: Tensor) -> Tensor:
         """Medians within the range of means, or as far beyond it as these are."""

@@ -172,6 +172,7 @@ class Ensemble(CachedModule):
     selection: Tensor | None
     drawing: Tensor | None
     set_thresholds: Tensor | None
+    median_weights: Tensor | None
     sharpness: Tensor | None
     widths: Tensor | None
     tree_widths: Tensor | None
@@ -212,6 +213,7 @@ class Ensemble(CachedModule):
         self.register_buffer("slopes", parts.mechanism.slopes)
         self.register_buffer("selection", parts.mechanism.selection)
         self.register_buffer("set_thresholds", parts.set_thresholds)
+        self.register_buffer("median_weights", parts.medians)
         if parts.stack is not None:
             self.__dict__["stack"] = parts.stack
 

@@ -37,6 +37,7 @@ from vfg.imputation.extrapolation import (
 )
 from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processes, weigh_processes
 from vfg.imputation.held_out import FEWEST_MEMBERS, held_out_rows, observed_range
+from vfg.imputation.medians import fit_medians
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
 from vfg.imputation.mixtures import START_ROWS, Mixture, fit_linear, fit_mixtures, star
 from vfg.imputation.parts import KINDS, Parts, Stacking
@@ -307,7 +308,7 @@ def _fit_to_matrix(
     stacked.linear, stacked.mechanism = parts.linear, parts.mechanism
     stacked.following, stacked.slope_errors = parts.following, parts.slope_errors
     _fit_second_stage(
-        stacked, graph, (values, observed, weights), categories, own, few_valued, plan,
+        stacked, graph, (values, observed, weights), unordered, categories, own, few_valued, plan,
         settings.seed, resources,
     )  # fmt: skip
     return stacked
@@ -382,6 +383,7 @@ def _fit_second_stage(
     parts: Parts,
     graph: Graph,
     matrix: tuple[Tensor, Tensor, Tensor | None],
+    unordered: Tensor,
     categories: list[CategoryColumn],
     labels: Labels,
     few_valued: Mapping[int, Array],
@@ -409,6 +411,9 @@ def _fit_second_stage(
     with resources.part("calibration", CALIBRATION) as turn:
         not_seen, table = (unseen, left_out), (values, observed)
         parts.combination = calibrate_draws(parts, not_seen, ordered, table, seed, turn)
+        if not turn.is_past:
+            few = few_valued, len(values), seed
+            parts.medians = fit_medians(parts, held_out, unordered, *few)
     parts.with_values = _filled_with_values(few_valued, held_out)
     if categories:
         parts.set_thresholds = _fit_sets(categories, held_out)

@@ -227,7 +227,7 @@ class VFGImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             missing in the same way; `describe_missingness` says what was found.
         estimate: "mean" (default), which is best in squared error, or "median", best in absolute
             error, of columns with order; categories are the most probable ones. Medians need draws
-            and take longer.
+            and similar rows, and take longer.
         add_indicator: whether to append a column that marks missing values, for every column that
             had some in `fit` (default False).
         keep_empty_features: whether to keep columns without any observed cell in `fit`, filled with

@@ -256,24 +256,29 @@ class MissingCells:
 
         The prediction of the model is made if it is not known.
         """
+        expected = self._expected(prediction)
+        return self.model.fills(self.values, self.observed, self.ids, expected)
+
+    def _expected(self, prediction: Prediction | None) -> Prediction:
+        """The prediction, made if it is not known, of cells that are missing."""
         model, table = self.model, (self.values, self.observed)
-        if self.tilt is None:
-            return model.fills(*table, self.ids, prediction)
         prediction = model.predictions(*table, self.ids) if prediction is None else prediction
+        if self.tilt is None:
+            return prediction
         # Ranges are left by the tilt alone, not by predictions.
         start, shift = model.within_range(prediction.means), self.tilt.shift
         if self.tilt.is_exact:
             start = torch.where(shift == 0.0, start, self.tilt.centre)
         moved = (start + shift).clamp(*model.widest_range)
         moved = model.with_relations(torch.where(self.observed, self.values, moved), *table)
-        return model.fills(*table, self.ids, replace(prediction, means=moved))
+        return replace(prediction, means=moved)
 
     def estimates(self, kind: str, seed: int, prediction: Prediction | None = None) -> Tensor:
         """Means or medians, `(rows with missing cells, modelled columns)`; as of `means`."""
-        means = self.means(prediction)
         if kind == "mean":
-            return means
-        return self.model.medians(self.values, self.observed, means, seed=seed, ids=self.ids)
+            return self.means(prediction)
+        expected = self._expected(prediction)
+        return self.model.medians(self.values, self.observed, expected, seed=seed, ids=self.ids)
 
     def draws(self, number: int, seed: int) -> Tensor:
         """Joint draws, `(number, rows with missing cells, modelled columns)`."""

@@ -193,6 +193,7 @@ class Parts:
     """What mixtures, linear models and row mixtures predict there, by place and number of rows:
     it is the same whenever members are weighed."""
     set_thresholds: Tensor | None = None  # of probabilities, (columns of categories, levels)
+    medians: Tensor | None = None  # of cells by column, see `medians.fit_medians`
     with_values: tuple[int, ...] = ()  # few-valued columns that are filled with their values
     left_out: tuple[str, ...] = ()  # parts that a budget had no time for
 

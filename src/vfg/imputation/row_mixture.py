@@ -312,13 +312,36 @@ class RowMixture(CachedModule):
             means[asked, target] = found
         return means
 
-    def shares_of_rows(self, values: Tensor, observed: Tensor) -> Tensor:
-        """The weights of all components for every row, `(rows, components)`."""
+    def shares_of_rows(
+        self,
+        values: Tensor,
+        observed: Tensor,
+        ids: Tensor | None = None,
+        own: Tensor | None = None,
+    ) -> Tensor:
+        """The weights of all components for every row, `(rows, components)`; as of `means`."""
         scores = self.ranks(values.double())
+        ids = torch.arange(len(scores)) if ids is None else ids
         shares = self.centres.new_empty(len(scores), len(self.centres))
-        for tile in self._tiles(scores, observed, torch.arange(len(scores)), None):
+        for tile in self._tiles(scores, observed, ids, own):
             shares[tile.rows] = tile.shares[tile.places]
         return shares
+
+    def left_out(self, own: Tensor) -> Tensor:
+        """Which components are left out for rows that are components, `(rows, components)`."""
+        logs = self.centres.new_zeros(len(own), len(self.centres))
+        self._leave_out(logs, torch.arange(len(own)), own)
+        return logs < 0.0
+
+    def known_values(self, column: int, most: int) -> tuple[Tensor, Tensor]:
+        """Components in which a column is known, and its values there, in the order of these.
+
+        Those of more than `most` are evenly spread.
+        """
+        known = self._known[:, column].nonzero()[:, 0]
+        known = known[:: -(-len(known) // most) or 1]
+        values, order = self._targets[known, len(self.noise) + column].sort(stable=True)
+        return known[order], values
 
     def without(self, values: Tensor, observed: Tensor, held: Tensor) -> RowMixture:
         """Refit without some cells: missing cells are filled and residuals fitted as if unobserved.
