@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,12 +36,12 @@ from vfg.imputation.parameter_draws import (
     FittedRows,
     Gaps,
     NormalModel,
-    chain_lengths,
     draw_categories,
-    draw_chi_squared,
+    draw_levels,
     draw_posterior,
     gaps_by_column,
     move_nearer,
+    share_of_pairs,
 )
 
 LEAST_EVIDENCE = 6.0
@@ -81,6 +82,11 @@ SHAPE_BOUND = 3.0
 """Bound of the logarithm of the density of a column relative to a Normal one."""
 SWEEPS = 6
 """How often every missing cell of a row is drawn, with given parameters."""
+BURN_IN, THINNING = (12, 40), (2, 12)
+"""Bounds of the steps before the first draw of parameters, and of those between draws."""
+CORRELATED = 0.02
+"""The greatest correlation of parameters of successive draws. That of successive steps is the share
+of the information that is missing."""
 ROWS_AND_DRAWS = 2**13
 """Pairs of a row and a draw that are swept together, so that grids fit into the cache of a CPU."""
 
@@ -649,7 +655,7 @@ def _within(
 
 
 def _draw_curved(
-    layout: _Layout, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
+    layout: _Layout, table: Tensor, often: Tensor, generator: np.random.Generator, *, whole: bool
 ) -> tuple[CurvedModel, CurvedModel]:
     """Parameters drawn given completed rows, and estimates of them.
 
@@ -668,14 +674,14 @@ def _draw_curved(
     weights, variances, usual = [], [], []
     for best, factor, squared in zip(bests, factors, left.square().sum(1).tolist(), strict=True):
         freedom = max(count - len(best), 2.0)
-        variance = squared / float(draw_chi_squared(torch.tensor([freedom]).double(), generator))
-        noise = torch.randn(len(best), 1, generator=generator, dtype=torch.float64)
+        variance = squared / generator.chisquare(freedom)
+        noise = draw_levels([generator], len(best)).mT
         moved = torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
         weights.append(best + variance**0.5 * moved)
         variances.append(max(variance, 1e-8))
         usual.append(max(squared / freedom, 1e-8))
-    plain = draw_posterior(table[:, list(curves.plain)], generator, often)
-    normal = draw_posterior(table, generator, often) if whole else plain
+    plain = draw_posterior(table[None, :, list(curves.plain)], [generator], often).split()[0]
+    normal = draw_posterior(table[None], [generator], often).split()[0] if whole else plain
     shapes = curves.shapes(table, often)
     drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances), shapes)
     return drawn, CurvedModel(normal, plain, tuple(bests), tuple(usual), shapes)
@@ -686,7 +692,7 @@ def augment_curved(
 ) -> Iterator[CurvedModel]:
     """Draws from the posterior of the parameters, without end."""
     values, observed = fitted.table
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     often = torch.ones(len(values)).double()
     often = often if fitted.weights is None else torch.from_numpy(fitted.weights)
     count = float(often.sum())
@@ -695,7 +701,7 @@ def augment_curved(
     known, seen = values[incomplete], observed[incomplete]
     layout, table = _Layout(curves), values.clone()
     cells = _MissingRows.of(layout, seen)
-    levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+    levels = draw_levels([generator], *known.shape)[0]
     table[incomplete] = estimate.draw(known, Gaps.of(seen), levels)
     middle: CurvedModel | None = None
     burn_in, thinning = chain_lengths(observed)
@@ -704,7 +710,7 @@ def augment_curved(
         is_kept = step >= burn_in and (step - burn_in) % thinning == 0
         whole = is_middle or is_kept
         current, usual = _draw_curved(layout, table, often, generator, whole=whole)
-        levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+        levels = draw_levels([generator], *known.shape)[0]
         parameters = _Parameters.of(layout, [current])
         moved = (x[:, layout.order].T[None] for x in (table[incomplete], levels))
         table[incomplete[:, None], torch.tensor(layout.order)] = cells.sweep(parameters, *moved)[
@@ -748,6 +754,20 @@ def draw_curved_entries(
             table = cells.sweep(every, table, levels[1 + sweep][:, rows[:, None], order].mT, last)
         draws[:, rows[:, None], order] = table.mT
     return draws
+
+
+def chain_lengths(observed: Tensor) -> tuple[int, int]:
+    """Steps before the first draw and between draws, by the pair of columns that is known least.
+
+    Example:
+        >>> columns = torch.arange(100)[:, None] + torch.tensor([0, 50])
+        >>> [chain_lengths(columns % 100 >= count) for count in (0, 10, 25, 45)]
+        [(12, 2), (12, 3), (24, 6), (40, 12)]
+    """
+    unknown = min(max(1.0 - share_of_pairs(observed), 0.01), 0.99)
+    thinning = math.ceil(math.log(CORRELATED) / math.log(unknown))
+    thinning = min(max(thinning, THINNING[0]), THINNING[1])
+    return min(max(4 * thinning, BURN_IN[0]), BURN_IN[1]), thinning
 
 
 class CurvedPosterior:
