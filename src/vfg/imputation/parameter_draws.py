@@ -437,7 +437,7 @@ def _augment_data(
     rows: float | None,
     weights: Tensor | None,
 ) -> Iterator[NormalModel]:
-    """Draws from the posterior, without end, after `fit_by_em`; arguments as of `draw_parameters`."""
+    """Draws from the posterior, without end, given what `fit_by_em` found and a table."""
     (estimate, rate), (values, observed) = fitted, table
     often = values.new_ones(len(values)) if weights is None else weights
     chains = Chains(estimate, known_share(observed, rate), values, observed, often)
