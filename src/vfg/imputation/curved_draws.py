@@ -117,6 +117,32 @@ class Term(NamedTuple):
         return table[..., partner, None] * points
 
 
+class _Candidates(NamedTuple):
+    """Terms that may be tried, their values in completed rows, and where these are observed."""
+
+    terms: list[Term]
+    values: Tensor  # (rows, terms)
+    known: Tensor  # (rows, terms)
+
+    @classmethod
+    def of(cls, terms: list[Term], completed: Tensor, observed: Tensor) -> _Candidates:
+        if not terms:
+            return cls(terms, completed[:, :0], observed[:, :0])
+        pairs = torch.tensor([term[:2] for term in terms])
+        known = observed[:, pairs[:, 0]] & observed[:, pairs[:, 1]]
+        return cls(terms, torch.stack([term.of(completed) for term in terms], dim=1), known)
+
+    def among(self, rows: Tensor, without: Sequence[int]) -> _Candidates:
+        """Some rows, without the terms that have some columns."""
+        places = [
+            place
+            for place, term in enumerate(self.terms)
+            if not any(term.has(at) for at in without)
+        ]
+        values, known = (table[rows][:, places] for table in self[1:])
+        return _Candidates([self.terms[place] for place in places], values, known)
+
+
 class Curve(NamedTuple):
     """A curved column, the columns before it, and its terms."""
 
@@ -217,7 +243,7 @@ def find_curves(
         return None
     completed = estimate.conditional_means(values, observed)
     often = torch.from_numpy(fitted.often) * (len(values) / fitted.rows)
-    candidates = _candidates(values, observed, numeric)
+    candidates = _Candidates.of(_candidate_terms(values, observed, numeric), completed, observed)
     given = candidates, completed, observed, often
     found = {column: _select_terms(column, *given) for column in numeric}
     kept: dict[int, tuple[Term, ...]] = {}
@@ -245,7 +271,7 @@ def find_curves(
     return Curves(plain, curved, grids)
 
 
-def _candidates(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> list[Term]:
+def _candidate_terms(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> list[Term]:
     """Terms that may be tried."""
     terms = []
     for column in numeric:
@@ -264,7 +290,7 @@ def _candidates(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> lis
 
 def _select_terms(
     column: int,
-    candidates: list[Term],
+    candidates: _Candidates,
     completed: Tensor,
     observed: Tensor,
     often: Tensor,
@@ -276,16 +302,14 @@ def _select_terms(
     Columns `without` which it must do are no predictors.
     """
     left_out = (column, *without)
-    tried = [term for term in candidates if not any(term.has(at) for at in left_out)]
     rows = observed[:, column].nonzero()[:, 0]
+    tried, inputs, known = candidates.among(rows, left_out)
     if not tried or len(rows) < FEWEST_ROWS:
         return (), 0.0
     table, target = completed[rows], completed[rows, column]
     others = [j for j in range(completed.shape[1]) if j not in left_out]
     root = often[rows].sqrt()[:, None]
     design = torch.cat([torch.ones_like(table[:, :1]), table[:, others]], dim=1)
-    known = torch.stack([observed[rows][:, list(term[:2])].all(1) for term in tried], dim=1)
-    inputs = torch.stack([term.of(table) for term in tried], dim=1)
     groups = _group_terms(tried, known)
     enough = known.sum(0) >= FEWEST_ROWS
     simplicity = HINGE_COST * torch.tensor([term.knot is not None for term in tried]).double()
