@@ -87,6 +87,8 @@ BURN_IN, THINNING = (12, 40), (2, 12)
 CORRELATED = 0.02
 """The greatest correlation of parameters of successive draws. That of successive steps is the share
 of the information that is missing."""
+COMPLETED = 4
+"""Draws of the fitted rows that are compared with what an ensemble predicts."""
 ROWS_AND_DRAWS = 2**13
 """Pairs of a row and a draw that are swept together, so that grids fit into the cache of a CPU."""
 
@@ -713,8 +715,8 @@ def _draw_curved(
 
 def augment_curved(
     curves: Curves, estimate: NormalModel, fitted: FittedRows, seed: int
-) -> Iterator[CurvedModel]:
-    """Draws from the posterior of the parameters, without end."""
+) -> Iterator[tuple[CurvedModel, Tensor]]:
+    """Draws from the posterior of the parameters, and completed rows with each, without end."""
     values, observed = fitted.table
     generator = np.random.default_rng(seed)
     often = torch.ones(len(values)).double()
@@ -744,7 +746,7 @@ def augment_curved(
             own = 1.0 / (step - burn_in // 2 + 1.0)
             middle = usual if middle is None else middle.nearer(usual, own)
         if is_kept:
-            yield current if middle is None else middle.nearer(current, share)
+            yield current if middle is None else middle.nearer(current, share), table.clone()
 
 
 def draw_curved_entries(
@@ -801,26 +803,27 @@ class CurvedPosterior:
         self.curves, self._given = curves, (curves, estimate, fitted)
         self._seed: int | None = None
         self._drawn: list[CurvedModel] = []
-        self._chain: Iterator[CurvedModel] = iter(())
+        self._completed: list[Tensor] = []
+        self._chain: Iterator[tuple[CurvedModel, Tensor]] = iter(())
         self._lock = threading.Lock()
 
     def draw(self, number: int, seed: int) -> list[CurvedModel]:
         """The first draws of a seed."""
         with self._lock:
-            if seed != self._seed:
-                self._chain = augment_curved(*self._given, seed)
-                self._seed, self._drawn = seed, []
-            self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
+            self._draw_further(number, seed)
             return self._drawn[:number]
 
-    def draw_fitted(self, limits: Tensor, number: int = 4) -> Tensor:
-        """Draws of the missing entries of the fitted rows, `(draws, rows, columns)`."""
-        table = self._given[2].table
-        generator = torch.Generator().manual_seed(0)
-        shape = number, *table[0].shape
-        levels = [
-            torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(SWEEPS + 1)
-        ]
-        nothing = torch.zeros(number, len(table[0]), 0, dtype=torch.float64)
-        parameters = self.draw(number, 0)
-        return draw_curved_entries(self.curves, parameters, *table, levels, (), nothing, limits)
+    def draw_fitted(self, limits: Tensor, number: int = COMPLETED) -> Tensor:
+        """Draws of the fitted rows, `(draws, rows, columns)`, by the chain of the parameters."""
+        with self._lock:
+            self._draw_further(number, 0)
+            return torch.stack(self._completed[:number]).clamp(*limits)
+
+    def _draw_further(self, number: int, seed: int) -> None:
+        if seed != self._seed:
+            self._chain = augment_curved(*self._given, seed)
+            self._seed, self._drawn, self._completed = seed, [], []
+        for model, table in itertools.islice(self._chain, max(0, number - len(self._drawn))):
+            self._drawn.append(model)
+            if len(self._completed) < COMPLETED:
+                self._completed.append(table)
