@@ -13,16 +13,20 @@ import vfg
 from vfg.imputation import parameter_draws
 from vfg.imputation.parameter_draws import (
     CategoryDraw,
+    Chains,
     Departures,
     FittedRows,
     Gaps,
     NormalModel,
+    ParameterNoise,
     Posterior,
     _degrees_of_freedom,
-    _gamma,
+    chain_length,
     draw_categories,
     draw_parameters,
+    fit_by_em,
     fit_normal,
+    known_share,
     log_probabilities,
 )
 from vfg.sklearn import VFGImputer
@@ -101,11 +105,77 @@ def test_deviations_and_covariances_are_those_of_a_normal():
     assert given.covariances([2, 7]).numpy() == pytest.approx(wanted[:, [2, 7]][:, :, [2, 7]])
 
 
-def test_gamma_variables_have_their_distribution():
-    generator = torch.Generator().manual_seed(0)
-    for shape in (1.0, 2.5, 40.0):
-        drawn = _gamma(torch.full((4000,), shape, dtype=torch.float64), generator)
-        assert stats.kstest(drawn.numpy(), stats.gamma(shape).cdf).pvalue > 1e-3
+def test_several_models_draw_as_each_by_itself():
+    """Rows with 1 to 5 of 9 missing entries, and noise of every model's own."""
+    generator = np.random.default_rng(2)
+    roots = torch.from_numpy(generator.normal(size=(3, 9, 9)))
+    covariances = roots @ roots.mT + torch.eye(9)
+    means = torch.from_numpy(generator.normal(size=(3, 9)))
+    table = generator.normal(size=(20, 9))
+    for row in range(20):
+        table[row, generator.permutation(9)[: 1 + row % 5]] = np.nan
+    values, observed = as_matrix(table)
+    noise = torch.from_numpy(generator.normal(size=(3, 20, 9)))
+    several, gaps = NormalModel(means, covariances), Gaps.of(observed)
+    together = several.draw(values, gaps, noise)
+    for one, drawn, levels in zip(several.split(), together, noise, strict=True):
+        torch.testing.assert_close(drawn, one.draw(values, gaps, levels), rtol=1e-10, atol=1e-10)
+
+
+def test_noise_of_parameters_has_the_factors_of_wishart_matrices():
+    """By the decomposition of Bartlett; 30 rows of three columns have 29 degrees of freedom."""
+    generators = [np.random.default_rng(seed) for seed in range(4000)]
+    factors = ParameterNoise.draw(30.0, 3, generators).factors
+    squares = (factors @ factors.mT).numpy()
+    wanted = stats.wishart(29, np.eye(3))
+    assert squares.mean(0) == pytest.approx(wanted.mean(), abs=0.5)
+    assert squares.var(0) == pytest.approx(wanted.var(), rel=0.15)
+    for place in range(3):
+        assert stats.kstest(squares[:, place, place], stats.chi2(29).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_draws_of_short_chains_are_those_of_long_ones(share, monkeypatch):
+    """Means and variances of parameters of 120 rows, from 800 draws."""
+    values, observed = as_matrix(regression(120, 3, share)[1])
+    estimate, rate = fit_by_em(values, observed)
+    chains = Chains(
+        estimate, known_share(observed, rate), values, observed, values.new_ones(len(values))
+    )
+
+    def draw(seed):
+        """Means, entries of covariances, logarithms of precisions, and slopes."""
+        models = chains.draw(seed, range(800))
+        precisions = torch.linalg.inv(models.covariance)
+        diagonal = precisions.diagonal(dim1=1, dim2=2)
+        slopes = precisions[:, 4, :4] / diagonal[:, 4:]
+        covariances = models.covariance.flatten(1)
+        return torch.cat([models.mean, covariances, diagonal.log(), slopes], dim=1)
+
+    short = draw(0)
+    monkeypatch.setattr(parameter_draws, "STEPS", (60, 60))
+    long = draw(1)
+    ratios = short.var(0) / long.var(0)
+    assert float(ratios.mean()) == pytest.approx(1.0, abs=0.06)
+    assert 0.75 < float(ratios.min()) < float(ratios.max()) < 1.3
+    shifts = (short.mean(0) - long.mean(0)) / long.std(0)
+    assert float(shifts.square().mean().sqrt()) < 0.1
+
+
+def test_chains_are_longer_where_less_is_known():
+    assert [chain_length(share) for share in (1.0, 0.5, 0.3, 0.1, 0.01)] == [2, 2, 4, 10, 24]
+    complete, few = as_matrix(regression(100, 0)[0]), as_matrix(regression(100, 0, 0.1)[1])
+    many = as_matrix(regression(100, 0, 0.5)[1])
+    shares = [known_share(seen, fit_by_em(x, seen)[1]) for x, seen in (complete, few, many)]
+    assert shares[0] == 1.0 > shares[1] > 0.5 > shares[2]
+
+
+def test_draws_are_the_same_for_any_number_of_them():
+    values, observed = as_matrix(regression(60, 0)[1])
+    few, many = (draw_parameters(values, observed, number, 3)[1] for number in (3, 25))
+    for one, other in zip(few, many, strict=False):
+        assert torch.equal(one.covariance, other.covariance)
+    assert len({float(one.mean[0]) for one in many}) == 25
 
 
 def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
@@ -126,10 +196,8 @@ def test_parameters_of_a_complete_table_are_drawn_from_their_posterior():
     assert sampled == pytest.approx(variance, rel=0.35)
 
 
-def test_regressions_of_every_column_have_the_posterior_of_least_squares(monkeypatch):
+def test_regressions_of_every_column_have_the_posterior_of_least_squares():
     """With the prior of Jeffreys, precisions have 79 instead of 75 degrees of freedom here."""
-    # Draws given a complete table do not depend on those before.
-    monkeypatch.setattr(parameter_draws, "THINNING", (1, 1))
     table = regression(80, 0)[0]
     values, observed = as_matrix((table - table.mean(0)) / table.std(0))
     draws = draw_parameters(values, observed, 1500, 0)[1]

@@ -62,11 +62,6 @@ class MissingGroup(NamedTuple):
     missing: Array
     """Columns, `(missing, rows)`."""
 
-    @property
-    def known(self) -> Array:
-        """The other columns, `(columns - missing, rows)`."""
-        return _places(self.seen.T > 0.0)
-
 
 def group_rows(observed: Array, most: int) -> Iterator[MissingGroup]:
     """The rows of a mask with missing cells by their number, at most so many in a group.
@@ -207,11 +202,10 @@ class LinearComponents:
         return np.asarray(spread + _total(chosen * result[:, 0][:, None]))[:, 0]
 
     def _precision_of_innovations(self, group: MissingGroup) -> Array:
-        size = len(self.loadings)
-        system = np.zeros((size, size, len(self.log_weights), len(group.rows)))
-        system[range(size), range(size)] = 1.0
-        for column in group.known:
-            system += np.take(self.squares, self.places(column), axis=2)
+        every = range(len(self.loadings))
+        shaped = self.squares.reshape(*self.squares.shape[:2], -1, self.columns)
+        system = _sum_products("ijgc,cr->ijgr", shaped, group.seen)
+        system[every, every] += 1.0
         return system
 
     def _combine(self, matrix: Array, values: Array) -> Array:

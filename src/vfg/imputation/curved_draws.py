@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,12 +36,12 @@ from vfg.imputation.parameter_draws import (
     FittedRows,
     Gaps,
     NormalModel,
-    chain_lengths,
     draw_categories,
-    draw_chi_squared,
+    draw_levels,
     draw_posterior,
     gaps_by_column,
     move_nearer,
+    share_of_pairs,
 )
 
 LEAST_EVIDENCE = 6.0
@@ -81,6 +82,13 @@ SHAPE_BOUND = 3.0
 """Bound of the logarithm of the density of a column relative to a Normal one."""
 SWEEPS = 6
 """How often every missing cell of a row is drawn, with given parameters."""
+BURN_IN, THINNING = (12, 40), (2, 12)
+"""Bounds of the steps before the first draw of parameters, and of those between draws."""
+CORRELATED = 0.02
+"""The greatest correlation of parameters of successive draws. That of successive steps is the share
+of the information that is missing."""
+COMPLETED = 4
+"""Draws of the fitted rows that are compared with what an ensemble predicts."""
 ROWS_AND_DRAWS = 2**13
 """Pairs of a row and a draw that are swept together, so that grids fit into the cache of a CPU."""
 
@@ -109,6 +117,32 @@ class Term(NamedTuple):
             return points.square()[None]
         partner = self.other if self.column == column else self.column
         return table[..., partner, None] * points
+
+
+class _Candidates(NamedTuple):
+    """Terms that may be tried, their values in completed rows, and where these are observed."""
+
+    terms: list[Term]
+    values: Tensor  # (rows, terms)
+    known: Tensor  # (rows, terms)
+
+    @classmethod
+    def of(cls, terms: list[Term], completed: Tensor, observed: Tensor) -> _Candidates:
+        if not terms:
+            return cls(terms, completed[:, :0], observed[:, :0])
+        pairs = torch.tensor([term[:2] for term in terms])
+        known = observed[:, pairs[:, 0]] & observed[:, pairs[:, 1]]
+        return cls(terms, torch.stack([term.of(completed) for term in terms], dim=1), known)
+
+    def among(self, rows: Tensor, without: Sequence[int]) -> _Candidates:
+        """Some rows, without the terms that have some columns."""
+        places = [
+            place
+            for place, term in enumerate(self.terms)
+            if not any(term.has(at) for at in without)
+        ]
+        values, known = (table[rows][:, places] for table in self[1:])
+        return _Candidates([self.terms[place] for place in places], values, known)
 
 
 class Curve(NamedTuple):
@@ -211,7 +245,7 @@ def find_curves(
         return None
     completed = estimate.conditional_means(values, observed)
     often = torch.from_numpy(fitted.often) * (len(values) / fitted.rows)
-    candidates = _candidates(values, observed, numeric)
+    candidates = _Candidates.of(_candidate_terms(values, observed, numeric), completed, observed)
     given = candidates, completed, observed, often
     found = {column: _select_terms(column, *given) for column in numeric}
     kept: dict[int, tuple[Term, ...]] = {}
@@ -239,7 +273,7 @@ def find_curves(
     return Curves(plain, curved, grids)
 
 
-def _candidates(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> list[Term]:
+def _candidate_terms(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> list[Term]:
     """Terms that may be tried."""
     terms = []
     for column in numeric:
@@ -258,7 +292,7 @@ def _candidates(values: Tensor, observed: Tensor, numeric: Sequence[int]) -> lis
 
 def _select_terms(
     column: int,
-    candidates: list[Term],
+    candidates: _Candidates,
     completed: Tensor,
     observed: Tensor,
     often: Tensor,
@@ -270,16 +304,14 @@ def _select_terms(
     Columns `without` which it must do are no predictors.
     """
     left_out = (column, *without)
-    tried = [term for term in candidates if not any(term.has(at) for at in left_out)]
     rows = observed[:, column].nonzero()[:, 0]
+    tried, inputs, known = candidates.among(rows, left_out)
     if not tried or len(rows) < FEWEST_ROWS:
         return (), 0.0
     table, target = completed[rows], completed[rows, column]
     others = [j for j in range(completed.shape[1]) if j not in left_out]
     root = often[rows].sqrt()[:, None]
     design = torch.cat([torch.ones_like(table[:, :1]), table[:, others]], dim=1)
-    known = torch.stack([observed[rows][:, list(term[:2])].all(1) for term in tried], dim=1)
-    inputs = torch.stack([term.of(table) for term in tried], dim=1)
     groups = _group_terms(tried, known)
     enough = known.sum(0) >= FEWEST_ROWS
     simplicity = HINGE_COST * torch.tensor([term.knot is not None for term in tried]).double()
@@ -649,7 +681,7 @@ def _within(
 
 
 def _draw_curved(
-    layout: _Layout, table: Tensor, often: Tensor, generator: torch.Generator, *, whole: bool
+    layout: _Layout, table: Tensor, often: Tensor, generator: np.random.Generator, *, whole: bool
 ) -> tuple[CurvedModel, CurvedModel]:
     """Parameters drawn given completed rows, and estimates of them.
 
@@ -668,14 +700,14 @@ def _draw_curved(
     weights, variances, usual = [], [], []
     for best, factor, squared in zip(bests, factors, left.square().sum(1).tolist(), strict=True):
         freedom = max(count - len(best), 2.0)
-        variance = squared / float(draw_chi_squared(torch.tensor([freedom]).double(), generator))
-        noise = torch.randn(len(best), 1, generator=generator, dtype=torch.float64)
+        variance = squared / generator.chisquare(freedom)
+        noise = draw_levels([generator], len(best)).mT
         moved = torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
         weights.append(best + variance**0.5 * moved)
         variances.append(max(variance, 1e-8))
         usual.append(max(squared / freedom, 1e-8))
-    plain = draw_posterior(table[:, list(curves.plain)], generator, often)
-    normal = draw_posterior(table, generator, often) if whole else plain
+    plain = draw_posterior(table[None, :, list(curves.plain)], [generator], often).split()[0]
+    normal = draw_posterior(table[None], [generator], often).split()[0] if whole else plain
     shapes = curves.shapes(table, often)
     drawn = CurvedModel(normal, plain, tuple(weights), tuple(variances), shapes)
     return drawn, CurvedModel(normal, plain, tuple(bests), tuple(usual), shapes)
@@ -683,10 +715,10 @@ def _draw_curved(
 
 def augment_curved(
     curves: Curves, estimate: NormalModel, fitted: FittedRows, seed: int
-) -> Iterator[CurvedModel]:
-    """Draws from the posterior of the parameters, without end."""
+) -> Iterator[tuple[CurvedModel, Tensor]]:
+    """Draws from the posterior of the parameters, and completed rows with each, without end."""
     values, observed = fitted.table
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     often = torch.ones(len(values)).double()
     often = often if fitted.weights is None else torch.from_numpy(fitted.weights)
     count = float(often.sum())
@@ -695,7 +727,7 @@ def augment_curved(
     known, seen = values[incomplete], observed[incomplete]
     layout, table = _Layout(curves), values.clone()
     cells = _MissingRows.of(layout, seen)
-    levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+    levels = draw_levels([generator], *known.shape)[0]
     table[incomplete] = estimate.draw(known, Gaps.of(seen), levels)
     middle: CurvedModel | None = None
     burn_in, thinning = chain_lengths(observed)
@@ -704,7 +736,7 @@ def augment_curved(
         is_kept = step >= burn_in and (step - burn_in) % thinning == 0
         whole = is_middle or is_kept
         current, usual = _draw_curved(layout, table, often, generator, whole=whole)
-        levels = torch.randn(known.shape, generator=generator, dtype=torch.float64)
+        levels = draw_levels([generator], *known.shape)[0]
         parameters = _Parameters.of(layout, [current])
         moved = (x[:, layout.order].T[None] for x in (table[incomplete], levels))
         table[incomplete[:, None], torch.tensor(layout.order)] = cells.sweep(parameters, *moved)[
@@ -714,7 +746,7 @@ def augment_curved(
             own = 1.0 / (step - burn_in // 2 + 1.0)
             middle = usual if middle is None else middle.nearer(usual, own)
         if is_kept:
-            yield current if middle is None else middle.nearer(current, share)
+            yield current if middle is None else middle.nearer(current, share), table.clone()
 
 
 def draw_curved_entries(
@@ -750,6 +782,20 @@ def draw_curved_entries(
     return draws
 
 
+def chain_lengths(observed: Tensor) -> tuple[int, int]:
+    """Steps before the first draw and between draws, by the pair of columns that is known least.
+
+    Example:
+        >>> columns = torch.arange(100)[:, None] + torch.tensor([0, 50])
+        >>> [chain_lengths(columns % 100 >= count) for count in (0, 10, 25, 45)]
+        [(12, 2), (12, 3), (24, 6), (40, 12)]
+    """
+    unknown = min(max(1.0 - share_of_pairs(observed), 0.01), 0.99)
+    thinning = math.ceil(math.log(CORRELATED) / math.log(unknown))
+    thinning = min(max(thinning, THINNING[0]), THINNING[1])
+    return min(max(4 * thinning, BURN_IN[0]), BURN_IN[1]), thinning
+
+
 class CurvedPosterior:
     """The posterior of curved columns given fitted rows, which keeps what it computed."""
 
@@ -757,26 +803,27 @@ class CurvedPosterior:
         self.curves, self._given = curves, (curves, estimate, fitted)
         self._seed: int | None = None
         self._drawn: list[CurvedModel] = []
-        self._chain: Iterator[CurvedModel] = iter(())
+        self._completed: list[Tensor] = []
+        self._chain: Iterator[tuple[CurvedModel, Tensor]] = iter(())
         self._lock = threading.Lock()
 
     def draw(self, number: int, seed: int) -> list[CurvedModel]:
         """The first draws of a seed."""
         with self._lock:
-            if seed != self._seed:
-                self._chain = augment_curved(*self._given, seed)
-                self._seed, self._drawn = seed, []
-            self._drawn += itertools.islice(self._chain, max(0, number - len(self._drawn)))
+            self._draw_further(number, seed)
             return self._drawn[:number]
 
-    def draw_fitted(self, limits: Tensor, number: int = 4) -> Tensor:
-        """Draws of the missing entries of the fitted rows, `(draws, rows, columns)`."""
-        table = self._given[2].table
-        generator = torch.Generator().manual_seed(0)
-        shape = number, *table[0].shape
-        levels = [
-            torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(SWEEPS + 1)
-        ]
-        nothing = torch.zeros(number, len(table[0]), 0, dtype=torch.float64)
-        parameters = self.draw(number, 0)
-        return draw_curved_entries(self.curves, parameters, *table, levels, (), nothing, limits)
+    def draw_fitted(self, limits: Tensor, number: int = COMPLETED) -> Tensor:
+        """Draws of the fitted rows, `(draws, rows, columns)`, by the chain of the parameters."""
+        with self._lock:
+            self._draw_further(number, 0)
+            return torch.stack(self._completed[:number]).clamp(*limits)
+
+    def _draw_further(self, number: int, seed: int) -> None:
+        if seed != self._seed:
+            self._chain = augment_curved(*self._given, seed)
+            self._seed, self._drawn, self._completed = seed, [], []
+        for model, table in itertools.islice(self._chain, max(0, number - len(self._drawn))):
+            self._drawn.append(model)
+            if len(self._completed) < COMPLETED:
+                self._completed.append(table)

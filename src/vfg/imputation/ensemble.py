@@ -491,12 +491,15 @@ class Ensemble(CachedModule):
         """
         if self.sharpness is None:
             return draws
-        limits = lift_passed(self.open_limits.to(draws.device), means)
-        draws = squeeze_into_limits(draws, limits, self.reach)
-        if not bool(self.attained_limits.isfinite().any()):
-            return draws
-        limits = lift_passed(self.attained_limits.to(draws.device), means)
-        return cut_at_limits(draws, limits, draws[:DEVIATION_DRAWS])
+        draws = draws.clone()  # only few columns of most tables have limits
+        some, limits = _limited_columns(self.open_limits, means)
+        if len(some):
+            draws[..., some] = squeeze_into_limits(draws[..., some], limits, self.reach[:, some])
+        some, limits = _limited_columns(self.attained_limits, means)
+        if len(some):
+            own = draws[..., some]
+            draws[..., some] = cut_at_limits(own, limits, own[:DEVIATION_DRAWS])
+        return draws
 
     def within_limits(self, draws: Tensor, means: Tensor) -> Tensor:
         """Draws of cells within all limits that cells with some means have."""
@@ -853,6 +856,12 @@ class FewRows:
             whole = Tile(stack, self.belief, noise, one, ids, seed, remembered={})
             levels = torch.cat([tile.levels(draws) for tile in tiles], dim=-1)
             return whole.at_levels(states, levels).view(number, len(members), -1).double()
+
+
+def _limited_columns(limits: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    """The columns that have limits, and limits of their cells, unless their means are beyond."""
+    some = limits.isfinite().any(0).nonzero()[:, 0].to(means.device)
+    return some, lift_passed(limits.to(means.device)[:, some], means[:, some])
 
 
 def _scaled_roots(normals: list[dict[int, Tensor]], scales: list[Tensor]) -> dict[int, Tensor]:

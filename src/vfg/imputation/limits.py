@@ -121,9 +121,9 @@ def cut_at_limits(draws: Tensor, limits: Tensor, usual: Tensor) -> Tensor:
         ([0.0, 0.0, 0.0, 4.0], 1.0)
     """
     low, high = limits
-    passes = ((usual < low) | (usual > high)).any(0)
+    passes = (usual.amin(0) < low) | (usual.amax(0) > high)
     if not bool(passes.any()):
-        return draws.maximum(low).minimum(high)
+        return draws.clamp(low, high)
     own, ends = usual[:, passes], limits[:, passes]
     mean = mean_in_order(own)
     shift = torch.zeros_like(mean)
@@ -135,7 +135,7 @@ def cut_at_limits(draws: Tensor, limits: Tensor, usual: Tensor) -> Tensor:
         shift = shift + torch.where(inside > 0.0, away / inside.clamp(min=1.0 / len(own)), 0.0)
     draws = draws.clone()
     draws[..., passes] += shift
-    return draws.maximum(low).minimum(high)
+    return draws.clamp(low, high)
 
 
 def cut_normal_draws(draws: Tensor, limits: Tensor, means: Tensor, deviations: Tensor) -> Tensor:
