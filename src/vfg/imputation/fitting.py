@@ -38,7 +38,14 @@ from vfg.imputation.extrapolation import (
 from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processes, weigh_processes
 from vfg.imputation.held_out import FEWEST_MEMBERS, held_out_rows, observed_range
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
-from vfg.imputation.mixtures import START_ROWS, Mixture, fit_linear, fit_mixtures, star
+from vfg.imputation.mixtures import (
+    LINEAR_SETTINGS,
+    START_ROWS,
+    Mixture,
+    fit_linear,
+    fit_mixtures,
+    star,
+)
 from vfg.imputation.parts import KINDS, Parts, Stacking
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -72,6 +79,10 @@ from vfg.imputation.row_mixture import (
     fit_row_mixture,
 )
 from vfg.imputation.settings import ImputerSettings
+from vfg.imputation.shrinkage import SETS as SHRINKAGE_SETS
+from vfg.imputation.shrinkage import SHARE as HELD_OUT
+from vfg.imputation.shrinkage import TIME_SHARE as SHRINKAGE_TIME
+from vfg.imputation.shrinkage import choose_shrinkage, deserves_choice
 from vfg.imputation.stacking import fit_stacking, gain_towards_linear
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, Unseen, fit_weights, grow_forest
@@ -276,6 +287,7 @@ def _fit_to_matrix(
         parts.with_values = _filled_with_values(few_valued, left_out)
         return parts
     plan = _make_plan(values, observed, settings, members, bool(categories))
+    plan = replace(plan, shrinkage=parts.shrinkage)
     if settings.structure is not None:
         plan = replace(plan, trees=0, processes=None)
     if resources.is_past(LINEAR_SHARE) and not resources.members:
@@ -325,9 +337,13 @@ def _fit_linear_parts(
 ) -> Parts:
     """The linear model, exact relations, why cells are missing, and how far fills may reach."""
     bar, seed = resources.bar, settings.seed
+    with bar.part("shrinkage", 0.5):
+        shrinkage = _choose_shrinkage(graph, values, observed, seed, weights, resources)
     with resources.measured():
         with bar.part("linear model", 1.0), resources.measured():
-            linear = fit_linear(graph, values, observed, seed, weights=weights)
+            linear = fit_linear(
+                graph, values, observed, seed, weights=weights, shrinkage=shrinkage
+            )
         resources.linear = resources.last
         with bar.part("relations", 0.5):
             relations = find_relations(values, observed, linear, unordered, weights, given)
@@ -349,9 +365,29 @@ def _fit_linear_parts(
                 ends = furthest_ends(following, widths, ends)
                 mechanism = replace(mechanism, reach=ends)
     return Parts(
-        linear=linear, relations=relations, following=following, slope_errors=uncertain,
-        mechanism=mechanism,
+        linear=linear, shrinkage=shrinkage, relations=relations, following=following,
+        slope_errors=uncertain, mechanism=mechanism,
     )  # fmt: skip
+
+
+def _choose_shrinkage(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    seed: int,
+    weights: Tensor | None,
+    resources: Resources,
+) -> float:
+    """The pseudo-rows of linear models; as usual in tables for which it changes little."""
+    if not deserves_choice(observed):
+        return LINEAR_SETTINGS.shrinkage
+    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
+    held = [
+        _hold_out_sections(graph, observed, HELD_OUT, seed * 1009 + k, copies)
+        for k in range(SHRINKAGE_SETS)
+    ]
+    turn = resources.turn("linear model").first(SHRINKAGE_TIME)
+    return choose_shrinkage(graph, values, observed, held, seed, weights, turn)
 
 
 def _make_plan(
@@ -847,7 +883,7 @@ class MatrixFit:
             with self.clock.part("held-out linear models", 1):
                 linears.append(fit_linear(
                     self.graph, values, shown & ~own[rows], self.seed * 1009 + k,
-                    inner_noise=False, weights=often,
+                    inner_noise=False, weights=often, shrinkage=self.plan.shrinkage,
                 ))  # fmt: skip
         return linears
 

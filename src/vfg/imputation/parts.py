@@ -180,6 +180,7 @@ class Parts:
     neighbours: list[RowMixture] = field(default_factory=list)
     stack: VFG | None = None  # the members as one model, if there is one already
     linear: GaussianVFG | None = None  # None without informative columns
+    shrinkage: float = 1.0  # pseudo-rows of the linear models
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None
