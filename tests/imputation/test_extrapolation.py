@@ -249,3 +249,44 @@ def test_columns_with_far_outliers_see_no_further():
 def positive_line_sees_further() -> bool:
     imputer = VFGImputer(random_state=0, effort="fast").fit(positive_line(0.3, 1.0))
     return imputer.model_.encoding.parts["x"].furthest == 100.0
+
+
+def test_curves_do_not_turn_back_beyond_the_last_row():
+    """Nor does a parabola, whose linear model is level."""
+    random, t = np.random.default_rng(0), np.arange(300.0)
+    ends = np.array([290.0, 299.0, 305.0, 320.0, 400.0, 600.0])
+    curves = {
+        "growth": (t, np.exp(t / 75.0), ends),
+        "parabola": ((t - 150.0) / 50.0, np.square((t - 150.0) / 50.0), (ends - 150.0) / 50.0),
+    }
+    for x, y, where in curves.values():
+        table = np.column_stack([x, np.where(random.random(300) < 0.1, np.nan, y)])
+        imputer = VFGImputer(effort="fast", random_state=0).fit(table)
+        rows = np.column_stack([where, np.full(len(where), np.nan)])
+        filled = imputer.transform(rows)[:, 1]
+        assert bool((np.diff(filled) > -0.02 * y.max()).all()), filled
+        assert bool((filled[2:] > 0.95 * y.max()).all()), filled
+
+
+def test_a_linear_relation_is_followed_where_rows_lie_a_little_outside():
+    """Where rows are hardly unlike the fitted ones the linear part is not cut off at the range."""
+    random = np.random.default_rng(0)
+    table = random.standard_normal((400, 3))
+    table[:, 1] = 2.0 * table[:, 0] + 0.3 * random.standard_normal(400)
+    imputer = VFGImputer(effort="fast", random_state=0).fit(table)
+    end = np.abs(table[:, 0]).max()
+    where = np.linspace(-1.3, 1.3, 27) * end
+    rows = np.column_stack([where, np.full(27, np.nan), np.zeros(27)])
+    filled = imputer.transform(rows)[:, 1]
+    assert np.abs(filled - 2.0 * where).max() < 0.4
+
+
+def test_rows_within_all_ranges_are_filled_as_without_levels(tmp_path):
+    table = make_table("saturation")
+    imputer = VFGImputer(effort="fast", random_state=0).fit(table)
+    rows = pd.DataFrame({"a": [5.0, 30.0, 55.0, 90.0], "b": np.nan})
+    before = imputer.transform(rows)
+    imputer.model_.held_levels = None  # as in files of earlier versions
+    after = imputer.transform(rows)
+    assert bool((before["b"][:3] == after["b"][:3]).all())
+    assert before["b"][3] != after["b"][3]

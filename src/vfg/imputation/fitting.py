@@ -287,7 +287,6 @@ def _fit_to_matrix(
         parts.with_values = _filled_with_values(few_valued, left_out)
         return parts
     plan = _make_plan(values, observed, settings, members, bool(categories))
-    plan = replace(plan, shrinkage=parts.shrinkage)
     if settings.structure is not None:
         plan = replace(plan, trees=0, processes=None)
     if resources.is_past(LINEAR_SHARE) and not resources.members:
@@ -312,6 +311,7 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=parts.relations,
         weights=weights,
+        shrinkage=parts.shrinkage,
     )
     if stacked.combination is None:  # there was no time for a part that can be weighed
         resources.leave_out(*_planned(plan))
@@ -341,9 +341,7 @@ def _fit_linear_parts(
         shrinkage = _choose_shrinkage(graph, values, observed, seed, weights, resources)
     with resources.measured():
         with bar.part("linear model", 1.0), resources.measured():
-            linear = fit_linear(
-                graph, values, observed, seed, weights=weights, shrinkage=shrinkage
-            )
+            linear = fit_linear(graph, values, observed, seed, weights=weights, shrinkage=shrinkage)
         resources.linear = resources.last
         with bar.part("relations", 0.5):
             relations = find_relations(values, observed, linear, unordered, weights, given)
@@ -757,6 +755,7 @@ def fit_members(
     checkpoint: str | os.PathLike[str] | None = None,
     relations: Relations | None = None,
     weights: Tensor | None = None,
+    shrinkage: float = LINEAR_SETTINGS.shrinkage,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking, within the time there is.
 
@@ -773,7 +772,9 @@ def fit_members(
     """
     often = None if weights is None else weights / weights.mean()
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, resources, often)
+    task = MatrixFit(
+        graph, values, observed, no_order, labels, plan, seed, resources, often, shrinkage
+    )
     number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
     resources.bar.plan(_work(plan))
@@ -860,6 +861,7 @@ class MatrixFit:
     seed: int
     clock: Resources
     weights: Tensor | None = None  # of rows, 1 on average
+    shrinkage: float = LINEAR_SETTINGS.shrinkage  # pseudo-rows of linear models
 
     @cached_property
     def copies(self) -> Tensor:
@@ -883,7 +885,7 @@ class MatrixFit:
             with self.clock.part("held-out linear models", 1):
                 linears.append(fit_linear(
                     self.graph, values, shown & ~own[rows], self.seed * 1009 + k,
-                    inner_noise=False, weights=often, shrinkage=self.plan.shrinkage,
+                    inner_noise=False, weights=often, shrinkage=self.shrinkage,
                 ))  # fmt: skip
         return linears
 

@@ -296,7 +296,6 @@ class Plan:
     metrics: bool = False  # whether columns have metrics of similar rows
     processes: ProcessPlan | None = None
     calibrated: int | None = None  # members that calibrate their draws; others copy the first
-    shrinkage: float = 1.0  # pseudo-rows of the linear models without held-out cells
 
     @property
     def sets(self) -> int:

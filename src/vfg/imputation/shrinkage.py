@@ -32,7 +32,7 @@ real, two sets left more to chance; a share of 0.25 shrank too much."""
 ITERATIONS = 10
 """Iterations of EM, which starts at eigenvectors: errors are compared, and need not be least."""
 ROWS = (20, 2000)
-"""Fewest and most rows of tables for which shrinkage is chosen: in larger ones it changes little."""
+"""Fewest and most rows of tables for which it is chosen: in larger ones it changes little."""
 MOST_COLUMNS = 60
 """The most columns, which bounds the time."""
 TIME_SHARE = 0.05
@@ -40,7 +40,7 @@ TIME_SHARE = 0.05
 
 
 def deserves_choice(observed: Tensor) -> bool:
-    """Whether shrinkage is chosen for a table with such a mask, or stays as usual.
+    """Whether shrinkage is chosen for a table with such a mask.
 
     Example:
         >>> deserves_choice(torch.ones(100, 3).bool()), deserves_choice(torch.ones(5, 3).bool())
@@ -60,17 +60,18 @@ def choose_shrinkage(
     weights: Tensor | None = None,
     turn: Turn | None = None,
 ) -> float:
-    """Pseudo-rows of the linear model, from its errors at sets of held-out cells.
+    """Pseudo-rows of the linear model, by its errors at sets of held-out cells.
 
-    As usual if there are no such cells, or no time for a set of them.
+    They are as usual if there are no such cells, or no time for a set of them.
     """
-    turn, errors, cells = turn or Turn(), torch.zeros(len(SHRINKAGES)).double(), 0.0
+    turn, cells = turn or Turn(), 0.0
+    errors = torch.zeros(len(SHRINKAGES), dtype=torch.float64)
     for done, own in enumerate(held):
         if not turn.has_time_for_another(done):
             break
-        rows = own.any(1)
+        rows, shown = own.any(1), observed & ~own
         often = own[rows].double() * (1.0 if weights is None else weights[rows, None])
-        shown, truth = (observed & ~own), clip(values[rows])
+        truth = clip(values[rows])
         for place, shrinkage in enumerate(SHRINKAGES):
             model = fit_linear(
                 graph, values, shown, seed,
@@ -79,18 +80,20 @@ def choose_shrinkage(
             means = clip(exact_means(model, values[rows], shown[rows]))
             errors[place] += (often * (means - truth).square()).sum()
         cells += float(often.sum())
-    return mean_shrinkage(errors, cells) if cells else LINEAR_SETTINGS.shrinkage
+    if cells == 0.0:
+        return LINEAR_SETTINGS.shrinkage
+    logarithms = torch.tensor(SHRINKAGES, dtype=torch.float64).log()
+    return float((probabilities(errors, cells) @ logarithms).exp())
 
 
-def mean_shrinkage(errors: Tensor, cells: float) -> float:
-    """The mean of the logarithm of `SHRINKAGES`, by their sums of squared errors at some cells.
+def probabilities(errors: Tensor, cells: float) -> Tensor:
+    """The probabilities of `SHRINKAGES` by their sums of squared errors at some cells.
 
     Example:
-        >>> round(mean_shrinkage(torch.tensor([90.0, 80.0, 60.0, 40.0]), 100.0), 2)
-        0.06
-        >>> round(mean_shrinkage(torch.tensor([40.0, 40.0, 40.0, 40.0]), 100.0), 2)
-        0.49
+        >>> probabilities(torch.tensor([90.0, 80.0, 60.0, 40.0]), 100.0).round(decimals=3).tolist()
+        [0.0, 0.0, 0.0, 1.0]
+        >>> probabilities(torch.tensor([41.0, 40.0, 40.0, 41.0]), 100.0).round(decimals=3).tolist()
+        [0.111, 0.389, 0.389, 0.111]
     """
     variance = float(errors.min()) / max(cells, 1.0)
-    shares = (-errors.double() / (2.0 * max(variance, 1e-9))).softmax(0)
-    return float((shares @ torch.tensor(SHRINKAGES).double().log()).exp())
+    return (-errors.double() / (2.0 * max(variance, 1e-9))).softmax(0)
