@@ -49,7 +49,7 @@ def test_rows_count_as_often_as_their_weights_say():
 
 @pytest.mark.parametrize(("rows", "tried"), [(10, False), (20, True), (2000, True), (2001, False)])
 def test_small_tables_alone_are_tried(rows, tried):
-    assert deserves_choice(torch.ones(rows, 3, dtype=torch.bool)) is tried
+    assert deserves_choice(rows, 3) is tried
 
 
 def test_the_shrinkage_that_is_chosen_has_smaller_errors_in_new_rows():
@@ -82,3 +82,13 @@ def test_the_linear_model_of_a_small_table_is_nearly_that_of_least_squares():
     best = np.column_stack([np.ones(500), others[:, :3]]) @ exact
     errors = [np.square(x - truth).mean() for x in (filled, best)]
     assert errors[0] < errors[1] + 0.02
+
+
+def test_weights_equal_repeated_rows():
+    random = np.random.default_rng(3)
+    table = a_table("sum", 60, 4).numpy()
+    table[random.random(table.shape) < 0.2] = np.nan
+    often = random.integers(0, 3, 60)
+    one = VFGImputer(bend=False, random_state=0).fit(table, sample_weight=often)
+    other = VFGImputer(bend=False, random_state=0).fit(np.repeat(table, often, axis=0))
+    np.testing.assert_allclose(one.transform(table), other.transform(table), rtol=1e-4, atol=1e-4)

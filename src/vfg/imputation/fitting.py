@@ -377,13 +377,19 @@ def _choose_shrinkage(
     resources: Resources,
 ) -> float:
     """The pseudo-rows of linear models; as usual in tables for which it changes little."""
-    if not deserves_choice(observed):
+    number = float(len(values)) if weights is None else float(weights.sum())
+    if not deserves_choice(number, values.shape[1]):
         return LINEAR_SETTINGS.shrinkage
+    # Drawn among different rows that count, so that weights equal repeated rows.
     copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
-    held = [
-        _hold_out_sections(graph, observed, HELD_OUT, seed * 1009 + k, copies)
-        for k in range(SHRINKAGE_SETS)
-    ]
+    counts = torch.ones_like(copies).bool() if weights is None else weights > 0.0
+    distinct, places = copies[counts].unique(return_inverse=True)
+    held = []
+    for k in range(SHRINKAGE_SETS):
+        drawn = _hold_out_sections(graph, observed[distinct], HELD_OUT, seed * 1009 + k)
+        own = torch.zeros_like(observed)
+        own[counts] = drawn[places]
+        held.append(own)
     turn = resources.turn("linear model").first(SHRINKAGE_TIME)
     return choose_shrinkage(graph, values, observed, held, seed, weights, turn)
 

@@ -39,15 +39,15 @@ TIME_SHARE = 0.05
 """The share of a budget that the choice may take."""
 
 
-def deserves_choice(observed: Tensor) -> bool:
-    """Whether shrinkage is chosen for a table with such a mask.
+def deserves_choice(rows: float, columns: int) -> bool:
+    """Whether shrinkage is chosen for a table of so many rows and columns.
 
     Example:
-        >>> deserves_choice(torch.ones(100, 3).bool()), deserves_choice(torch.ones(5, 3).bool())
+        >>> deserves_choice(100, 3), deserves_choice(5, 3)
         (True, False)
     """
     fewest, most = ROWS
-    return fewest <= len(observed) <= most and 2 <= observed.shape[1] <= MOST_COLUMNS
+    return fewest <= rows <= most and 2 <= columns <= MOST_COLUMNS
 
 
 @torch.no_grad()
