@@ -380,15 +380,14 @@ def _choose_shrinkage(
     number = float(len(values)) if weights is None else float(weights.sum())
     if not deserves_choice(number, values.shape[1]):
         return LINEAR_SETTINGS.shrinkage
-    # Drawn among different rows that count, so that weights equal repeated rows.
-    copies = torch.from_numpy(find_copies(values.numpy(), observed.numpy()))
-    counts = torch.ones_like(copies).bool() if weights is None else weights > 0.0
-    distinct, places = copies[counts].unique(return_inverse=True)
-    held = []
+    # Drawn among different rows that count, so that weights equal repeated rows in any order.
+    counts = torch.ones(len(values), dtype=torch.bool) if weights is None else weights > 0.0
+    cells = torch.cat([values, observed.to(values)], dim=1)[counts]
+    distinct, places = cells.unique(dim=0, return_inverse=True)
+    known, held = distinct[:, values.shape[1] :] > 0.0, []
     for k in range(SHRINKAGE_SETS):
-        drawn = _hold_out_sections(graph, observed[distinct], HELD_OUT, seed * 1009 + k)
         own = torch.zeros_like(observed)
-        own[counts] = drawn[places]
+        own[counts] = _hold_out_sections(graph, known, HELD_OUT, seed * 1009 + k)[places]
         held.append(own)
     turn = resources.turn("linear model").first(SHRINKAGE_TIME)
     return choose_shrinkage(graph, values, observed, held, seed, weights, turn)
