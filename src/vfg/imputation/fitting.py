@@ -338,7 +338,9 @@ def _fit_linear_parts(
     """The linear model, exact relations, why cells are missing, and how far fills may reach."""
     bar, seed = resources.bar, settings.seed
     with bar.part("shrinkage", 0.5):
-        shrinkage = _choose_shrinkage(graph, values, observed, seed, weights, resources)
+        shrinkage = LINEAR_SETTINGS.shrinkage  # where the user says which columns are related
+        if settings.structure is None:
+            shrinkage = _choose_shrinkage(graph, values, observed, seed, weights, resources)
     with resources.measured():
         with bar.part("linear model", 1.0), resources.measured():
             linear = fit_linear(graph, values, observed, seed, weights=weights, shrinkage=shrinkage)
