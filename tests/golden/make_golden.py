@@ -544,6 +544,17 @@ def table_widths():
     return few_rows(frame[7:], frame[:7], trees=2, **PARTS)
 
 
+def table_levels():
+    """A parabola and its noise, whose level is held in rows outside of what was seen."""
+    generator = np.random.default_rng(49)
+    a = generator.uniform(-3.0, 3.0, size=120)
+    table = np.column_stack([a, np.square(a), generator.standard_normal(120)])
+    frame = pd.DataFrame(table, columns=["height", "weight", "age"])
+    other = frame.iloc[:7].copy()
+    other["height"] = [0.5, 1.0, 4.0, -4.0, 2.0, -9.0, 3.2]  # beyond -3 to 3 in four rows
+    return few_rows(frame, other, effort="fast")
+
+
 def table_lines():
     """Positive columns on lines whose noise jumps, rows far out, and an exact relation."""
     generator = np.random.default_rng(48)
@@ -656,6 +667,7 @@ MODELS = {
     "table_lines": table_lines,
     "table_interactions": table_interactions,
     "table_medians": table_medians,
+    "table_levels": table_levels,
 }
 
 

@@ -27,9 +27,10 @@ ROWWISE = ("log_prob", "embed")
 TABLES = [name for name in GOLDEN if name.startswith("table_")]
 SPECS = (ColumnSpec, FlowSpec, LikelihoodSpec, PriorSpec, StatesSpec)
 FIELDS = {
-    "causes", "constraints", "departures", "drawing", "following", "forest", "limited", "measured",
-    "mechanism", "noisy", "origin", "pooled", "pooling", "products", "regressed", "relations",
-    "sets", "sharpness", "slopes", "summary", "trust", "usual_distance", "weighted",
+    "causes", "constraints", "departures", "drawing", "following", "forest", "held_levels",
+    "limited", "measured", "mechanism", "noisy", "origin", "pooled", "pooling", "products",
+    "regressed", "relations", "sets", "sharpness", "slopes", "summary", "trust", "usual_distance",
+    "weighted",
 }  # fmt: skip
 """Fields of model files that not every file has: each was added after the first files."""
 PARTS_OF_TABLES = (

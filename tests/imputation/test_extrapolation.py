@@ -7,6 +7,7 @@ import torch
 
 import vfg
 from vfg.imputation.extrapolation import fit_following, predict_from_others
+from vfg.imputation.parts import KINDS
 from vfg.sklearn import VFGImputer
 
 pytestmark = pytest.mark.filterwarnings("ignore:the evidence has")
@@ -250,3 +251,68 @@ def test_columns_with_far_outliers_see_no_further():
 def positive_line_sees_further() -> bool:
     imputer = VFGImputer(random_state=0, effort="fast").fit(positive_line(0.3, 1.0))
     return imputer.model_.encoding.parts["x"].furthest == 100.0
+
+
+def test_curves_do_not_turn_back_beyond_the_last_row():
+    """Nor does a parabola, whose linear model is level."""
+    random, t = np.random.default_rng(0), np.arange(300.0)
+    ends = np.array([290.0, 299.0, 305.0, 320.0, 400.0, 600.0])
+    curves = {
+        "growth": (t, np.exp(t / 75.0), ends),
+        "parabola": ((t - 150.0) / 50.0, np.square((t - 150.0) / 50.0), (ends - 150.0) / 50.0),
+    }
+    for x, y, where in curves.values():
+        table = np.column_stack([x, np.where(random.random(300) < 0.1, np.nan, y)])
+        imputer = VFGImputer(effort="fast", random_state=0).fit(table)
+        rows = np.column_stack([where, np.full(len(where), np.nan)])
+        filled = imputer.transform(rows)[:, 1]
+        assert bool((np.diff(filled) > -0.02 * y.max()).all()), filled
+        assert bool((filled[2:] > 0.95 * y.max()).all()), filled
+
+
+def test_the_linear_part_is_not_cut_off_in_rows_a_little_outside():
+    """Their distance is still usual, so that they are filled by the ensemble."""
+    imputer = VFGImputer(effort="fast", random_state=0).fit(sorted_rows("line")[0])
+    model = imputer.model_
+    means, nothing = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, 1)
+    expected = {"linear": means, "beyond": means + 0.5, "distances": nothing}
+    share = float(model.weights[KINDS.index("linear")] * model.factors[0])
+    moved = model.towards_linear(means, expected)
+    assert share > 0.1
+    assert float(moved[0, 0]) == pytest.approx(0.5 * share)
+    model.held_levels = None  # as in files of earlier versions
+    assert float(model.towards_linear(means, expected)[0, 0]) == 0.0
+
+
+@pytest.mark.parametrize(("near", "expected"), [(0.5, 2.3 + 0.4), (9.0, 0.4)])
+def test_levels_are_held_by_rows_that_are_usual_but_for_their_ranges(near, expected):
+    """By hand: the linear mean is 0.4; the level is 2.4, where the line was at 0.1."""
+    model = VFGImputer(effort="fast", random_state=0).fit(sorted_rows("line")[0]).model_
+    one = torch.ones(1, 2, dtype=torch.float64)
+    model.held_levels, model.trust = one[0], 1e-9 * one[0]
+    model.weights.data[:] = 0.0
+    model.usual_distance = torch.tensor(1.0, dtype=torch.float64)
+    expectations = {
+        "linear": 0.4 * one,
+        "beyond": 0.0 * one,
+        "distances": 9.0 * one[:, :1],
+        "inside": 0.1 * one,
+        "near": near * one[:, :1],
+    }
+    moved = model.towards_linear(2.4 * one, expectations)
+    inner = model.within_widest_range(torch.full((1, 2), expected, dtype=torch.float64))
+    torch.testing.assert_close(moved, inner)
+
+
+def test_rows_within_all_ranges_are_filled_as_without_levels(tmp_path):
+    a = np.random.default_rng(0).uniform(-3.0, 3.0, 300)
+    imputer = VFGImputer(effort="fast", random_state=0).fit(np.column_stack([a, np.square(a)]))
+    rows = np.column_stack([[-2.0, 0.0, 2.9, 4.0], np.full(4, np.nan)])
+    before = imputer.transform(rows)[:, 1]
+    vfg.save(imputer.model_, tmp_path / "table.vfg")
+    again = vfg.load(tmp_path / "table.vfg")
+    assert torch.equal(again.held_levels, imputer.model_.held_levels)
+    imputer.model_.held_levels = None  # as in files of earlier versions
+    after = imputer.transform(rows)[:, 1]
+    assert bool((before[:3] == after[:3]).all())
+    assert before[3] > 8.5 > 5.0 > after[3]

@@ -28,7 +28,9 @@ from vfg.imputation.row_mixture import RowMixture, fit_row_mixture
 from vfg.imputation.stacking import (
     AVERAGING_PRIOR,
     DEPARTURE,
+    ODDS_OF_LINEAR,
     START,
+    START_LINEAR,
     START_PRIOR,
     Sums,
     _errors,
@@ -92,16 +94,26 @@ def in_clusters(rows=400, columns=5):
     return (values - values.mean(0)) / values.std(0)
 
 
-def test_weights_are_least_squares_with_a_prior():
+def test_weights_are_least_squares_with_two_priors():
     guesses = [normals(400, 3, seed=seed) for seed in range(5)]
     wanted = (0.6, 0.3, 0.2, 0.1, 0.4)
     x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
     x = x + 0.1 * normals(400, 3, seed=5)
     rows = np.stack([guess.flatten() for guess in guesses], axis=1)
-    left = rows.T @ rows + START_PRIOR * np.eye(5)
-    right = rows.T @ x.flatten().numpy() + START_PRIOR * np.array(START) / sum(START)
-    found = _weights(sums(x, *guesses), ALL)
-    np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-9)
+    left, truth = rows.T @ rows + START_PRIOR * np.eye(5), x.flatten().numpy()
+    both, likelihoods = [], []
+    variance = np.inf
+    for prior in (START, START_LINEAR):
+        right = rows.T @ truth + START_PRIOR * np.array(prior) / sum(prior)
+        both.append(np.linalg.solve(left, right))
+        variance = min(variance, np.square(truth - rows @ both[-1]).mean())
+    for weights, odds in zip(both, (1.0, ODDS_OF_LINEAR), strict=True):
+        squares = np.square(truth - rows @ weights) - variance
+        likelihoods.append(odds * np.exp(-0.5 * squares.sum() / variance))
+    expected = np.average(both, axis=0, weights=likelihoods)
+    found = _weights(sums(x, *guesses), ALL, len(truth))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.abs(both[0] - both[1]).max() > 0.01
 
 
 def test_few_cells_move_the_weights_to_a_linear_model_that_is_nearly_true():
@@ -109,10 +121,10 @@ def test_few_cells_move_the_weights_to_a_linear_model_that_is_nearly_true():
     x = normals(30, 3)
     guesses = [x + 0.6 * normals(30, 3, seed=seed) for seed in range(1, 6)]
     guesses[2] = x + 0.1 * normals(30, 3, seed=7)
-    found = _weights(sums(x, *guesses), ALL)
+    found = _weights(sums(x, *guesses), ALL, x.numel())
     assert found[2] > 0.8
     without = torch.tensor([True, True, False, True, True])
-    assert _weights(sums(x, *guesses), without)[2] == 0.0
+    assert _weights(sums(x, *guesses), without, x.numel())[2] == 0.0
 
 
 def test_averaging_never_changes_the_linear_model():
@@ -145,7 +157,7 @@ def test_one_outlier_does_not_decide_the_weights():
     )
     total = _sums(kept)
     assert float(total.xx.max()) < 300 * 1.3 + CLIP**2
-    found = _weights(total, ALL)
+    found = _weights(total, ALL, x.numel())
     assert found[4] > 0.7
     assert found[0] < 0.6
 
@@ -195,7 +207,7 @@ def test_without_missing_cells_averaging_changes_nothing():
 def test_weights_are_never_negative(wanted):
     guesses = [normals(4000, 2, seed=seed) for seed in range(5)]
     x = sum(weight * guess for weight, guess in zip(wanted, guesses, strict=True))
-    found = _weights(sums(x, *guesses), ALL)
+    found = _weights(sums(x, *guesses), ALL, x.numel())
     assert bool((found >= 0).all())
     np.testing.assert_allclose(found, np.maximum(wanted, 0.0), atol=0.04)
 
@@ -205,7 +217,7 @@ def test_noise_gets_no_weight(place):
     truth = normals(4000, 2)
     guesses = [truth + 0.5 * normals(4000, 2, seed=seed) for seed in range(1, 6)]
     guesses[place] = 3.0 * normals(4000, 2, seed=9)
-    found = _weights(sums(truth, *guesses), ALL)
+    found = _weights(sums(truth, *guesses), ALL, truth.numel())
     assert found[place] < 0.01
     others = [k for k in range(5) if k != place]
     np.testing.assert_allclose(found[others], 1.0 / (4.0 + 0.5**2), atol=0.03)
@@ -214,7 +226,7 @@ def test_noise_gets_no_weight(place):
 def test_absent_kinds_get_no_weight():
     guesses = [normals(400, 3), torch.zeros(400, 3, dtype=torch.float64), normals(400, 3, seed=1)]
     present = torch.tensor([True, False, True, False, False])
-    found = _weights(sums(guesses[0], *guesses), present)
+    found = _weights(sums(guesses[0], *guesses), present, 1200)
     assert (found[~present] == 0).all()
     assert found[0].item() == pytest.approx(1.0, abs=0.02)
 

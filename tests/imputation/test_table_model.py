@@ -129,6 +129,7 @@ def with_weights(model, *weights):
     """A copy whose parts weigh as given, and draw by their weights as in earlier versions."""
     copy = loads(dumps(model))
     copy.processes = None  # they move the weighted means
+    copy.following.zero_()  # and so do linear means beyond the observed range
     copy.drawing = None
     copy.weights.copy_(torch.tensor(weights, dtype=torch.float64))
     return copy
@@ -191,10 +192,11 @@ def test_the_spread_factor_scales_draws(curved, table):
     usual, wide = loads(dumps(curved)), loads(dumps(curved))
     for model in (usual, wide):
         model.linear_errors = None  # rows unlike the fitted ones have further noise
+        model.following, model.slope_errors = None, None  # nor do linear means beyond ranges count
     for factor in (wide.spread, wide.widths):
         if factor is not None:
             factor[..., :].view(-1, factor.shape[-1])[0].mul_(2.0)
-    centre = curved.means(values, observed)
+    centre = usual.means(values, observed)
     near, far = (model.draws(values, observed, 6, seed=0) - centre for model in (usual, wide))
     torch.testing.assert_close(far, 2.0 * near)
 

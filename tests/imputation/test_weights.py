@@ -180,7 +180,9 @@ def test_parts_of_a_table_give_the_model_of_all_rows():
     gaps = np.isnan(table)
     apart = ((filled - other) / whole.std(0))[gaps]
     first = ((linear().fit(table[:150]).transform(table) - other) / whole.std(0))[gaps]
-    assert np.sqrt(np.mean(apart**2)) < 0.01  # scales of columns are those of the first rows
+    assert (
+        np.sqrt(np.mean(apart**2)) < 0.02
+    )  # scales and shrinkage are those of the first rows and as usual
     assert np.sqrt(np.mean(apart**2)) < 0.1 * np.sqrt(np.mean(first**2))
     draws = parts.sample(table, 3)
     assert np.isfinite(draws).all()

@@ -22,7 +22,9 @@ from vfg.imputation.extrapolation import (
     beyond_range,
     even_levels,
     far_variances,
+    hold_level,
     linear_share,
+    share_outside,
     slope_deviations,
 )
 from vfg.imputation.gaussian_processes import GaussianProcesses
@@ -74,13 +76,16 @@ DEVIATION_DRAWS = 60
 
 OPTIONAL = (
     "pooling", "departures", "drawing", "sharpness", "trust", "usual_distance", "widths",
-    "linear_errors", "tree_widths", "targeted",
+    "linear_errors", "tree_widths", "targeted", "held_levels",
 )  # fmt: skip
 """Numbers of a stacking that files of earlier versions lack."""
 VOTES = "votes"
 """The votes of similar rows for categories, beside the means by kind."""
 BEYOND, DISTANCES = "beyond", "distances"
 """The linear model's means beyond the observed range, and how far rows lie from similar ones."""
+INSIDE, NEAR = "inside", "near"
+"""The linear model's means with the known cells moved into their observed ranges, and how far rows
+lie from similar ones then; missing where all cells lie within."""
 TARGETED = "targeted"
 """The means of row mixtures by the metrics of columns."""
 FREE = "free "
@@ -167,6 +172,7 @@ class Ensemble(CachedModule):
     slope_errors: Tensor | None
     trust: Tensor | None
     usual_distance: Tensor | None
+    held_levels: Tensor | None
     pooling: Tensor | None
     slopes: Tensor | None
     selection: Tensor | None
@@ -276,7 +282,14 @@ class Ensemble(CachedModule):
             return means  # a file of an earlier version, or cells that are missing by their value
         if self.trust is None or self.usual_distance is None or DISTANCES not in expected:
             return self.within_widest_range(means + expected[BEYOND])
-        linear = self.within_widest_range(expected["linear"] + expected[BEYOND])
+        target = expected["linear"] + expected[BEYOND]
+        if self.held_levels is not None:  # else a file of an earlier version
+            followed = self.weights[KINDS.index("linear")] * self.factors * expected[BEYOND]
+            means = self.within_widest_range(means + followed)
+        if self.held_levels is not None and INSIDE in expected:
+            outside = share_outside(expected[NEAR], expected[DISTANCES], self.usual_distance)
+            target = target + hold_level(means, expected[INSIDE], outside, self.held_levels)
+        linear = self.within_widest_range(target)
         share = linear_share(expected[DISTANCES], self.usual_distance, self.trust)
         return means + share * (linear - means)
 
@@ -754,7 +767,31 @@ class Ensemble(CachedModule):
         if self.following is None:
             return {"linear": inner}
         beyond = beyond_range(means, inner, self.following)
-        return {"linear": inner, BEYOND: beyond, FREE + "linear": means}
+        found = {"linear": inner, BEYOND: beyond, FREE + "linear": means}
+        if self.held_levels is not None and bool(self.held_levels.any()):
+            found.update(self._inside_ranges(values, observed, ids, padded=padded))
+        return found
+
+    def _inside_ranges(
+        self, values: Tensor, observed: Tensor, ids: Tensor, *, padded: bool
+    ) -> dict[str, Tensor]:
+        """What the linear model predicts with cells moved into their ranges, if any are outside.
+
+        Also how far rows lie from similar ones then.
+        """
+        inside = torch.where(observed, values.clamp(*self.reach), values)
+        moved = (inside != values).any(1)
+        if not bool(moved.any()):
+            return {}
+        if padded:
+            means = self.linear_means(inside, observed, ids)
+        else:
+            assert self.linear is not None
+            means = concat_leaves(self.linear.infer(inside, observed=observed, padded=False).mean)
+        near = torch.full_like(means[:, :1], torch.inf)  # rows that are not moved hold no level
+        rows = inside[moved], observed[moved], ids[moved]
+        near[moved] = self.neighbour_means(*rows, {}).distances
+        return {INSIDE: means, NEAR: near}
 
 
 @dataclass(frozen=True)

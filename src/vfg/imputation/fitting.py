@@ -39,7 +39,14 @@ from vfg.imputation.gaussian_processes import LeftOut, choose_rows, fit_processe
 from vfg.imputation.held_out import FEWEST_MEMBERS, held_out_rows, observed_range
 from vfg.imputation.medians import fit_medians
 from vfg.imputation.missingness import find_mechanism, find_reach, fit_together
-from vfg.imputation.mixtures import START_ROWS, Mixture, fit_linear, fit_mixtures, star
+from vfg.imputation.mixtures import (
+    LINEAR_SETTINGS,
+    START_ROWS,
+    Mixture,
+    fit_linear,
+    fit_mixtures,
+    star,
+)
 from vfg.imputation.parts import KINDS, Parts, Stacking
 from vfg.imputation.plan import (
     BUDGET_EPOCH,
@@ -73,6 +80,10 @@ from vfg.imputation.row_mixture import (
     fit_row_mixture,
 )
 from vfg.imputation.settings import ImputerSettings
+from vfg.imputation.shrinkage import SETS as SHRINKAGE_SETS
+from vfg.imputation.shrinkage import SHARE as HELD_OUT
+from vfg.imputation.shrinkage import TIME_SHARE as SHRINKAGE_TIME
+from vfg.imputation.shrinkage import choose_shrinkage, deserves_choice
 from vfg.imputation.stacking import fit_stacking, gain_towards_linear
 from vfg.imputation.trees import MOST_ROWS as TREE_ROWS
 from vfg.imputation.trees import HeldOutRows, TreeTable, Unseen, fit_weights, grow_forest
@@ -301,6 +312,7 @@ def _fit_to_matrix(
         checkpoint=settings.checkpoint,
         relations=parts.relations,
         weights=weights,
+        shrinkage=parts.shrinkage,
     )
     if stacked.combination is None:  # there was no time for a part that can be weighed
         resources.leave_out(*_planned(plan))
@@ -326,9 +338,13 @@ def _fit_linear_parts(
 ) -> Parts:
     """The linear model, exact relations, why cells are missing, and how far fills may reach."""
     bar, seed = resources.bar, settings.seed
+    with bar.part("shrinkage", 0.5):
+        shrinkage = LINEAR_SETTINGS.shrinkage  # where the user says which columns are related
+        if settings.structure is None:
+            shrinkage = _choose_shrinkage(graph, values, observed, seed, weights, resources)
     with resources.measured():
         with bar.part("linear model", 1.0), resources.measured():
-            linear = fit_linear(graph, values, observed, seed, weights=weights)
+            linear = fit_linear(graph, values, observed, seed, weights=weights, shrinkage=shrinkage)
         resources.linear = resources.last
         with bar.part("relations", 0.5):
             relations = find_relations(values, observed, linear, unordered, weights, given)
@@ -350,9 +366,34 @@ def _fit_linear_parts(
                 ends = furthest_ends(following, widths, ends)
                 mechanism = replace(mechanism, reach=ends)
     return Parts(
-        linear=linear, relations=relations, following=following, slope_errors=uncertain,
-        mechanism=mechanism,
+        linear=linear, shrinkage=shrinkage, relations=relations, following=following,
+        slope_errors=uncertain, mechanism=mechanism,
     )  # fmt: skip
+
+
+def _choose_shrinkage(
+    graph: Graph,
+    values: Tensor,
+    observed: Tensor,
+    seed: int,
+    weights: Tensor | None,
+    resources: Resources,
+) -> float:
+    """The pseudo-rows of linear models; as usual in tables for which it changes little."""
+    number = float(len(values)) if weights is None else float(weights.sum())
+    if not deserves_choice(number, values.shape[1]):
+        return LINEAR_SETTINGS.shrinkage
+    # Drawn among different rows that count, so that weights equal repeated rows in any order.
+    counts = torch.ones(len(values), dtype=torch.bool) if weights is None else weights > 0.0
+    cells = torch.cat([values, observed.to(values)], dim=1)[counts]
+    distinct, places = cells.unique(dim=0, return_inverse=True)
+    known, held = distinct[:, values.shape[1] :] > 0.0, []
+    for k in range(SHRINKAGE_SETS):
+        own = torch.zeros_like(observed)
+        own[counts] = _hold_out_sections(graph, known, HELD_OUT, seed * 1009 + k)[places]
+        held.append(own)
+    turn = resources.turn("linear model").first(SHRINKAGE_TIME)
+    return choose_shrinkage(graph, values, observed, held, seed, weights, turn)
 
 
 def _make_plan(
@@ -726,6 +767,7 @@ def fit_members(
     checkpoint: str | os.PathLike[str] | None = None,
     relations: Relations | None = None,
     weights: Tensor | None = None,
+    shrinkage: float = LINEAR_SETTINGS.shrinkage,
 ) -> Parts:
     """Fit members, mixtures and row mixtures, and their stacking, within the time there is.
 
@@ -742,7 +784,9 @@ def fit_members(
     """
     often = None if weights is None else weights / weights.mean()
     no_order = torch.zeros(values.shape[1], dtype=torch.bool) if unordered is None else unordered
-    task = MatrixFit(graph, values, observed, no_order, labels, plan, seed, resources, often)
+    task = MatrixFit(
+        graph, values, observed, no_order, labels, plan, seed, resources, often, shrinkage
+    )
     number = max(plan.sets, plan.mixtures.number if plan.mixtures else 0)
     held_out = [task.hold_out(k) for k in range(number)]
     resources.bar.plan(_work(plan))
@@ -829,6 +873,7 @@ class MatrixFit:
     seed: int
     clock: Resources
     weights: Tensor | None = None  # of rows, 1 on average
+    shrinkage: float = LINEAR_SETTINGS.shrinkage  # pseudo-rows of linear models
 
     @cached_property
     def copies(self) -> Tensor:
@@ -852,7 +897,7 @@ class MatrixFit:
             with self.clock.part("held-out linear models", 1):
                 linears.append(fit_linear(
                     self.graph, values, shown & ~own[rows], self.seed * 1009 + k,
-                    inner_noise=False, weights=often,
+                    inner_noise=False, weights=often, shrinkage=self.shrinkage,
                 ))  # fmt: skip
         return linears
 

@@ -50,8 +50,10 @@ def fit_linear(
     inner_noise: bool = True,
     tolerance: float = 1e-5,
     weights: Tensor | None = None,
+    shrinkage: float = LINEAR_SETTINGS.shrinkage,
+    iterations: int = LINEAR_SETTINGS.iterations,
 ) -> GaussianVFG:
-    """Fit the exact linear model of a matrix, with slightly shrunk loadings.
+    """Fit the exact linear model of a matrix, with shrunk loadings.
 
     Rows count as often as `weights` say. Without `inner_noise`, which the start of a nonlinear
     model cannot have, latent nodes below the root have no noise of their own.
@@ -62,7 +64,9 @@ def fit_linear(
         values, observed = values[chosen], observed[chosen]
         weights = None if weights is None else weights[chosen]
     model = GaussianVFG(graph, noise_floor=0.03, inner_noise=inner_noise, seed=seed)
-    settings = replace(LINEAR_SETTINGS, tolerance=tolerance, seed=seed)
+    settings = replace(
+        LINEAR_SETTINGS, tolerance=tolerance, seed=seed, shrinkage=shrinkage, iterations=iterations
+    )
     shown = with_all_columns(observed)
     model.fit(values, settings, observed=shown, sample_weight=weights)
     return model

@@ -14,7 +14,7 @@ from vfg.gaussian import GaussianVFG
 from vfg.gaussian.conditional_means import concat_leaves
 from vfg.imputation.gaussian_processes import GaussianProcesses
 from vfg.imputation.missingness import Mechanism
-from vfg.imputation.mixtures import Mixture
+from vfg.imputation.mixtures import LINEAR_SETTINGS, Mixture
 from vfg.imputation.relations import Relations
 from vfg.imputation.row_mixture import RowMeans, RowMixture
 from vfg.imputation.trees import Forest
@@ -109,6 +109,7 @@ class FarRows:
 
     trust: Tensor | None = None  # in the ensemble for rows unlike the fitted ones, per column
     usual_distance: Tensor | None = None  # of rows like the fitted ones
+    held_levels: Tensor | None = None  # shares of levels held outside of ranges, per column
     linear_errors: Tensor | None = None  # mean squares of the linear model's, per column
 
 
@@ -180,6 +181,7 @@ class Parts:
     neighbours: list[RowMixture] = field(default_factory=list)
     stack: VFG | None = None  # the members as one model, if there is one already
     linear: GaussianVFG | None = None  # None without informative columns
+    shrinkage: float = LINEAR_SETTINGS.shrinkage  # pseudo-rows of the linear models
     combination: Stacking | None = None  # None takes the mean of the members
     history: History | None = None
     relations: Relations | None = None

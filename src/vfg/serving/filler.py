@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
-from vfg.imputation.ensemble import DISTANCES, TARGETED, VOTES
-from vfg.imputation.extrapolation import beyond_range, linear_share
+from vfg.imputation.ensemble import DISTANCES, INSIDE, NEAR, TARGETED, VOTES
+from vfg.imputation.extrapolation import beyond_range, hold_level, linear_share, share_outside
 from vfg.imputation.gaussian_processes import GaussianProcesses, trust_in_rows
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
@@ -420,9 +420,11 @@ class Filler(nn.Module):
         self.stacked, self.weights = model.is_stacked, weights.tolist()
         used = used if self.stacked else set()
         names = ("factors", "reach", "departures") if self.stacked else ()
-        for name in (*names, "trust", "usual_distance", "following"):
+        for name in (*names, "trust", "usual_distance", "held_levels", "following"):
             buffer = getattr(model, name)
             self.register_buffer(name, None if buffer is None else buffer.detach().cpu())
+        held = model.held_levels
+        self.holds_levels = held is not None and bool(held.any())
         self.members = None
         if "members" in used:
             example = torch.zeros(3, len(model.columns), dtype=torch.float64)
@@ -542,7 +544,14 @@ class Filler(nn.Module):
         beyond, ends = beyond_range(linear, inner, following), self.get_buffer("widest_range")
         if trust is None or usual is None or DISTANCES not in expected:
             return (means + beyond).clamp(*ends)
-        linear = (inner + beyond).clamp(*ends)
+        target, held = inner + beyond, cast("Tensor | None", self.held_levels)
+        if held is not None:
+            followed = self.weights[KINDS.index("linear")] * self.get_buffer("factors") * beyond
+            means = (means + followed).clamp(*ends)
+        if held is not None and INSIDE in expected:
+            outside = share_outside(expected[NEAR], expected[DISTANCES], usual)
+            target = target + hold_level(means, expected[INSIDE], outside, held)
+        linear = target.clamp(*ends)
         return means + linear_share(expected[DISTANCES], usual, trust) * (linear - means)
 
     def _by_kind(self, values: Tensor, observed: Tensor, linear: Tensor) -> dict[str, Tensor]:
@@ -557,10 +566,22 @@ class Filler(nn.Module):
             expected[KINDS[4]] = self._average([one.corrected for one in several])
             expected[VOTES] = torch.stack([one.votes for one in several]).mean(0)
             expected[DISTANCES] = torch.stack([one.distances for one in several]).mean(0)
+            if self.holds_levels:
+                expected.update(self._inside_ranges(values, observed))
         if len(self.by_metrics):
             each = [one(values, observed) for one in self.by_metrics]
             expected[TARGETED] = self._average(each)
         return expected
+
+    def _inside_ranges(self, values: Tensor, observed: Tensor) -> dict[str, Tensor]:
+        """As in `Ensemble`; rows whose cells all lie within their ranges are not moved."""
+        assert self.linear is not None
+        inside = torch.where(observed, values.clamp(*self.get_buffer("reach")), values)
+        means = self.linear.means(self.linear(inside, observed))[:, 0]
+        several = [one(inside, observed).distances for one in self.neighbours]
+        moved = (inside != values).any(1, keepdim=True)
+        near = torch.where(moved, torch.stack(several).mean(0), torch.inf)
+        return {INSIDE: means, NEAR: near}
 
     def _stack(self, expected: Mapping[str, Tensor]) -> Tensor:
         total, linear = torch.zeros_like(expected["linear"]), expected["linear"]
