@@ -270,6 +270,17 @@ def test_curves_do_not_turn_back_beyond_the_last_row():
         assert bool((filled[2:] > 0.95 * y.max()).all()), filled
 
 
+def test_curves_that_level_off_stay_level():
+    """The line goes on below all values, but no further than it is followed."""
+    random, t = np.random.default_rng(1), np.linspace(0.0, 1.0, 400)
+    y = 10.0 * np.exp(-5.0 * t + 0.05 * random.normal(size=400))
+    table = np.column_stack([t, y, random.normal(size=400)])
+    known, later = table[:320], table[320:].copy()
+    later[:, 1] = np.nan
+    filled = VFGImputer(random_state=0).fit(known).transform(later)[:, 1]
+    assert bool((np.abs(filled - known[-20:, 1].mean()) < 0.3).all()), filled
+
+
 def test_the_linear_part_is_not_cut_off_in_rows_a_little_outside():
     """Their distance is still usual, so that they are filled by the ensemble."""
     imputer = VFGImputer(effort="fast", random_state=0).fit(sorted_rows("line")[0])

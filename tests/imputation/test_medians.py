@@ -93,16 +93,19 @@ def test_rows_and_their_copies_are_left_out():
 
 
 def test_beyond_all_values_medians_follow_the_centres():
+    """At the highest value the others pull downwards, far beyond it they do not."""
     model, table, known = row_mixture()
     shown = torch.zeros(1, 3, dtype=torch.bool)
-    highest = table[known[:, 0], 0].max()
-    steps = []
-    for beyond in (0.0, 5.0):
+    highest, steps = table[known[:, 0], 0].max(), []
+    for beyond in (0.0, 1.0, 8.0):
         centres = torch.full((2, 1, 3), float(highest + beyond), dtype=torch.float64)
         rows = table[:1], shown, torch.arange(1)
-        found = likely_medians(model, rows, ~shown, centres, torch.full((3,), 0.3))
-        steps.append(found[:, 0, 0] - centres[0, 0, 0])
-    torch.testing.assert_close(steps[0], steps[1], rtol=0.0, atol=1e-6)
+        found = likely_medians(model, rows, ~shown, centres, torch.full((3,), 2.0))
+        steps.append((found[:, 0, 0] - centres[0, 0, 0])[1:SHAPES])
+    assert bool((steps[0] < -0.1).all())
+    fading = torch.exp(-0.5 / (2.0 * torch.tensor(WIDTHS * len(POWERS), dtype=torch.float64)) ** 2)
+    torch.testing.assert_close(steps[1], fading * steps[0])
+    assert bool((steps[2].abs() < 1e-6).all())
 
 
 def test_candidates_have_their_posterior_probabilities():

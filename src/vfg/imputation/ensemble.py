@@ -22,6 +22,7 @@ from vfg.imputation.extrapolation import (
     beyond_range,
     even_levels,
     far_variances,
+    follow_line,
     hold_level,
     linear_share,
     share_outside,
@@ -84,7 +85,7 @@ VOTES = "votes"
 BEYOND, DISTANCES = "beyond", "distances"
 """The linear model's means beyond the observed range, and how far rows lie from similar ones."""
 INSIDE, NEAR = "inside", "near"
-"""The linear model's means with the known cells moved into their observed ranges, and how far rows
+"""The line that is followed with the known cells moved into their observed ranges, and how far rows
 lie from similar ones then; missing where all cells lie within."""
 TARGETED = "targeted"
 """The means of row mixtures by the metrics of columns."""
@@ -791,7 +792,8 @@ class Ensemble(CachedModule):
         near = torch.full_like(means[:, :1], torch.inf)  # rows that are not moved hold no level
         rows = inside[moved], observed[moved], ids[moved]
         near[moved] = self.neighbour_means(*rows, {}).distances
-        return {INSIDE: means, NEAR: near}
+        assert self.following is not None
+        return {INSIDE: follow_line(means, self.reach, self.following), NEAR: near}
 
 
 @dataclass(frozen=True)

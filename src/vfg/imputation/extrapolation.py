@@ -32,9 +32,10 @@ Where row mixtures have no say, as in the linear model alone, a cell is filled w
 Elsewhere S has the share of $g e$ that the linear model has in it.
 
 Curves do not turn back to the line at the ends of what was seen. Let $\ell'$ be the linear mean of
-the row with its known cells moved into their observed ranges. Where the linear model says much less
-than the ensemble ($\rho^2$ above 5), and the moved row is like the fitted ones, $\ell + g e$ is
-replaced by $S + \ell + g e - \ell'$: the level at the end, and the slope of the line.
+the row with its known cells moved into their observed ranges, and $g e'$ its part beyond these.
+Where the linear model says much less than the ensemble ($\rho^2$ above 3), and the moved row is
+like the fitted ones, $\ell + g e$ is replaced by $S + \ell + g e - (\ell' + g e')$: the level at
+the end, and the slope of the line, as far as it is followed.
 """
 
 from __future__ import annotations
@@ -190,6 +191,18 @@ def beyond_range(means: Tensor, inner: Tensor, following: Tensor) -> Tensor:
     """The part of what clipping cut off that is followed: $g e$; `following` is `(2, columns)`."""
     cut = means - inner
     return torch.where(cut < 0.0, following[0], following[1]) * cut
+
+
+def follow_line(means: Tensor, ends: Tensor, following: Tensor) -> Tensor:
+    r"""Linear means as far as they are followed, $\ell + g e$, for the `ends` of the range.
+
+    Example:
+        >>> ends, following = torch.tensor([[-1.0], [1.0]]), torch.tensor([[0.0], [0.5]])
+        >>> follow_line(torch.tensor([[-3.0], [0.5], [3.0]]), ends, following).flatten().tolist()
+        [-1.0, 0.5, 2.0]
+    """
+    inner = means.clamp(*ends)
+    return inner + beyond_range(means, inner, following)
 
 
 @torch.no_grad()

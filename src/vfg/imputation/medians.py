@@ -9,12 +9,13 @@ $c = m + d$, and for each of them the medians of the values $v_k$ in proportion 
 
 $$r_k^a \exp\left(-\frac{(v_k - c)^2}{2 (t \tau)^2}\right)$$
 
-with some $a$ and $t$. That is Bayes' rule for a prediction with Normal errors, where the prior is
-the distribution of the column for $a = 0$, and nearer to that of similar rows for larger $a$. The
-average of its candidates is the median of a cell. They are weighed by their posterior
-probabilities, column by column, given their errors at held-out cells, which have a Laplace
-distribution of the size of those of the mean. How often a candidate is the best one is learned from
-all columns.
+with some $a$ and $t$. If c lies beyond all values, the step to the median of the outermost one is
+used, which fades in the same way, so that lines go on. That is Bayes' rule for a prediction with
+Normal errors, where the prior is the distribution of the column for $a = 0$, and nearer to that of
+similar rows for larger $a$. The average of its candidates is the median of a cell. They are weighed
+by their posterior probabilities, column by column, given their errors at held-out cells, which have
+a Laplace distribution of the size of those of the mean. How often a candidate is the best one is
+learned from all columns.
 """
 
 from __future__ import annotations
@@ -101,13 +102,15 @@ def likely_medians(
             priors = [prior.masked_fill(left_out[cells], -torch.inf) for prior in priors]
         size = max(float(sizes[column]), LEAST_SIZE)
         for which, centre in enumerate(centres[:, asked, column]):
-            # Beyond all values the step of the outermost one is kept, so that lines go on.
+            # Beyond all values nothing is known of likely ones, and all of them lie on one side.
             start = centre.clamp(float(values[0]), float(values[-1]))
+            beyond = ((centre - start) / size).square()
             squares = ((values - start[:, None]) / size).float().square()
             shapes = product(priors, WIDTHS)
             for place, (prior, width) in enumerate(shapes, start=which * SHAPES + 1):
                 weights = torch.add(prior, squares, alpha=-0.5 / width**2)
-                candidates[place, asked, column] += weighted_medians(values, weights) - start
+                step = weighted_medians(values, weights) - start
+                candidates[place, asked, column] += (-0.5 * beyond / width**2).exp() * step
     return candidates
 
 

@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from vfg.gaussian.conditional_means import NEGLIGIBLE
 from vfg.imputation.categories import MODEL_ALONE, REGRESSION_SMOOTHING, SMOOTHING, TINY
 from vfg.imputation.ensemble import DISTANCES, INSIDE, NEAR, TARGETED, VOTES
-from vfg.imputation.extrapolation import beyond_range, hold_level, linear_share, share_outside
+from vfg.imputation.extrapolation import (
+    beyond_range,
+    follow_line,
+    hold_level,
+    linear_share,
+    share_outside,
+)
 from vfg.imputation.gaussian_processes import GaussianProcesses, trust_in_rows
 from vfg.imputation.limits import lift_passed
 from vfg.imputation.missingness import FURTHEST, WIDENING
@@ -581,7 +587,8 @@ class Filler(nn.Module):
         several = [one(inside, observed).distances for one in self.neighbours]
         moved = (inside != values).any(1, keepdim=True)
         near = torch.where(moved, torch.stack(several).mean(0), torch.inf)
-        return {INSIDE: means, NEAR: near}
+        ends, following = self.get_buffer("reach"), self.get_buffer("following")
+        return {INSIDE: follow_line(means, ends, following), NEAR: near}
 
     def _stack(self, expected: Mapping[str, Tensor]) -> Tensor:
         total, linear = torch.zeros_like(expected["linear"]), expected["linear"]
