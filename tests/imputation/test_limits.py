@@ -33,7 +33,7 @@ def test_proper_draws_keep_the_sign_of_a_column_and_follow_its_tail(make, sign):
         assert (own > 0.0).all()
         assert (own < 0.01).mean() < 0.06
         truth = sign * whole[missing[:, column], column]
-        assert np.quantile(own, 0.25) == pytest.approx(np.quantile(truth, 0.25), abs=0.4)
+        assert np.quantile(own, 0.25) == pytest.approx(np.quantile(truth, 0.25), abs=0.5)
 
 
 def test_draws_of_an_ensemble_keep_the_sign_of_a_column():

@@ -458,7 +458,7 @@ def share_of_linear(usual: float, linear: float, cells: float) -> float:
 
     Example:
         >>> [round(share_of_linear(50.0, x, 100.0), 3) for x in (47.0, 50.0, 55.0)]
-        [0.992, 0.833, 0.032]
+        [0.992, 0.833, 0.033]
     """
     variance = max(min(usual, linear) / max(cells, 1.0), 1e-9)
     evidence = (usual - linear) / (2.0 * variance) + math.log(ODDS_OF_LINEAR)
